@@ -1,0 +1,2 @@
+//! The `sealdisk` binary.
+fn main() {}

@@ -1,0 +1,13 @@
+//! How a disk is offered to clients: NBD, and FUSE (one file, which a loop device turns into a disk).
+//!
+//! [`Disk`] is what an export offers and [`Export`] is what a new export implements. Errno exists only in this crate.
+
+mod disk;
+mod errno;
+mod export;
+
+pub mod fuse;
+pub mod nbd;
+
+pub use disk::Disk;
+pub use export::{Export, ExportError};
