@@ -4,15 +4,8 @@
 
 mod buffer;
 mod error;
-mod fault;
-mod file;
-mod memory;
 mod store;
-mod uring;
 
 pub use buffer::{AlignedBuf, PAGE_SIZE};
 pub use error::{Operation, StoreError};
-pub use fault::{CrashState, FaultStore, Tear};
-pub use file::{FileStore, OpenMode};
-pub use memory::MemoryStore;
 pub use store::{ReadExtent, Store, WriteExtent};
