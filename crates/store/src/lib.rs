@@ -1,11 +1,21 @@
 //! What holds a volume's bytes and knows nothing of keys: a file or block device, memory, a fault-injecting store.
 //!
-//! [`Store`] is the contract; `tests/store_contract.rs` runs one body of tests against every store.
+//! [`Store`] is the contract; `tests/contract.rs` runs one body of tests against every store.
 
 mod buffer;
+mod crash;
+mod device;
 mod error;
+mod fault;
+mod file;
+mod memory;
 mod store;
+mod uring;
 
 pub use buffer::{AlignedBuf, PAGE_SIZE};
+pub use crash::{Choices, DurablePrefix};
 pub use error::{Operation, StoreError};
+pub use fault::{Event, Fault, FaultStore, History};
+pub use file::{FileStore, OpenMode};
+pub use memory::{Image, MemoryStore};
 pub use store::{ReadExtent, Store, WriteExtent};

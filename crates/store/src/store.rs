@@ -49,8 +49,7 @@ impl WriteExtent<'_> {
 /// * After a failed [`sync`](Self::sync) nothing that was written since the last good one may be assumed durable, and
 ///   no later sync may be trusted to have made it so. (Linux marks the pages clean: see the fsync errors that PostgreSQL
 ///   met in 2018.) Callers stop writing.
-/// * Offsets, lengths and buffers are multiples of [`alignment`](Self::alignment); other requests are refused with
-///   `InvalidInput`.
+/// * Any offset, length and buffer address is served; multiples of 4096 are served fastest.
 /// * All methods may be called from many threads at once. Overlapping concurrent writes leave either's bytes.
 pub trait Store: Send + Sync {
     /// Size in bytes.
@@ -75,9 +74,6 @@ pub trait Store: Send + Sync {
 
     /// The largest naturally aligned power-of-two unit that a crash never tears: 512 bytes or more.
     fn write_atomicity(&self) -> u32;
-
-    /// What offsets, lengths and buffer addresses must be multiples of. A power of two, at most 4096.
-    fn alignment(&self) -> u32;
 
     /// Whether any byte of the range takes up space. Where the store cannot tell, `true`.
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError>;

@@ -1,0 +1,243 @@
+//! A file or block device.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, seek};
+use sealdisk_units::StoreRange;
+
+use crate::device::{lock_whole_file, write_atomicity};
+use crate::memory::check_inside;
+use crate::uring::{Memory, Rings, Transfer};
+use crate::{Operation, PAGE_SIZE, ReadExtent, Store, StoreError, WriteExtent};
+
+/// Bytes of a contiguous transfer above which it is split, so that its parts proceed together.
+const SPLIT: usize = 1 << 20;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// For reading, together with other readers.
+    ReadOnly,
+    /// For reading and writing, alone.
+    ReadWrite,
+}
+
+/// A regular file or a block device, read and written past the page cache where the file system allows it.
+///
+/// Holds a lock for as long as it lives: a second writer on the same machine is refused. (An open-file-description lock,
+/// because libcryptsetup takes `flock` locks on the same file and must not wait for an attached volume.)
+pub struct FileStore {
+    path: PathBuf,
+    /// Through the page cache: for what is not aligned.
+    buffered: File,
+    /// Past the page cache, where the file system can.
+    direct: Option<File>,
+    rings: Rings,
+    is_device: bool,
+    write_atomicity: u32,
+}
+
+impl FileStore {
+    /// Opens an existing file or block device and locks it. `ResourceBusy` when somebody else has it.
+    pub fn open(path: &Path, mode: OpenMode) -> Result<Self, StoreError> {
+        Self::open_inner(path, mode).map_err(|e| StoreError::new(Operation::Open, e))
+    }
+
+    fn open_inner(path: &Path, mode: OpenMode) -> io::Result<Self> {
+        let writable = mode == OpenMode::ReadWrite;
+        let metadata = std::fs::metadata(path)?;
+        let kind = metadata.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+        }
+        // On a block device O_EXCL refuses what the kernel itself uses: a mounted file system, an active mapping.
+        let exclusive = if kind.is_block_device() && writable { libc::O_EXCL } else { 0 };
+        let open = |flags| OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path);
+        let buffered = open(exclusive)?;
+        lock_whole_file(buffered.as_fd(), writable)?;
+        let direct = open(libc::O_DIRECT).ok();
+        Ok(Self {
+            path: path.to_owned(),
+            write_atomicity: write_atomicity(&metadata, buffered.as_fd()),
+            is_device: kind.is_block_device(),
+            rings: Rings::default(),
+            buffered,
+            direct,
+        })
+    }
+
+    /// The path that was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor that suits a transfer.
+    fn descriptor(&self, offset: u64, start: *const u8, len: usize) -> &File {
+        let aligned = (offset as usize | start as usize | len).is_multiple_of(PAGE_SIZE);
+        match &self.direct {
+            Some(direct) if aligned => direct,
+            _ => &self.buffered,
+        }
+    }
+
+    fn transfer(&self, pieces: &mut Vec<Transfer<'_>>) -> Result<(), (usize, io::Error)> {
+        if let [only] = pieces.as_mut_slice() {
+            return transfer_alone(only).map_err(|e| (0, e));
+        }
+        match self.rings.lend() {
+            // SAFETY: every transfer was made from a slice that its extent borrows for the whole call.
+            Ok(ring) => unsafe { ring.transfer(pieces) },
+            // No io_uring here (a seccomp filter, an old kernel): the same, one by one.
+            Err(_) => {
+                pieces.iter_mut().enumerate().try_for_each(|(index, p)| transfer_alone(p).map_err(|e| (index, e)))
+            }
+        }
+    }
+
+    fn write_zeros(&self, range: StoreRange) -> Result<(), StoreError> {
+        let zeros = crate::AlignedBuf::new(SPLIT.min(range.len as usize));
+        let mut offset = range.offset;
+        while offset < range.end() {
+            let len = zeros.len().min((range.end() - offset) as usize);
+            self.write(&[WriteExtent { offset, buf: &zeros[..len] }])?;
+            offset += len as u64;
+        }
+        Ok(())
+    }
+}
+
+/// One transfer with plain system calls.
+fn transfer_alone(transfer: &mut Transfer<'_>) -> io::Result<()> {
+    while transfer.done < transfer.len {
+        let (offset, len) = (transfer.offset + transfer.done as u64, transfer.len - transfer.done);
+        let moved = match transfer.memory {
+            Memory::Read(start) => {
+                // SAFETY: made from an extent's exclusive slice of `transfer.len` bytes.
+                let buf = unsafe { std::slice::from_raw_parts_mut(start.add(transfer.done), len) };
+                rustix::io::pread(transfer.fd, buf, offset)
+            }
+            Memory::Write(start) => {
+                // SAFETY: made from an extent's slice of `transfer.len` bytes.
+                let buf = unsafe { std::slice::from_raw_parts(start.add(transfer.done), len) };
+                rustix::io::pwrite(transfer.fd, buf, offset)
+            }
+        };
+        match moved {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => transfer.done += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+impl Store for FileStore {
+    fn size(&self) -> Result<u64, StoreError> {
+        let failed = |e: io::Error| StoreError::new(Operation::Resize, e);
+        if self.is_device {
+            seek(&self.buffered, SeekFrom::End(0)).map_err(|e| failed(e.into()))
+        } else {
+            self.buffered.metadata().map(|metadata| metadata.size()).map_err(failed)
+        }
+    }
+
+    fn resize(&self, size: u64) -> Result<(), StoreError> {
+        let failed = |e| StoreError::new(Operation::Resize, e);
+        if self.is_device {
+            let room = self.size()?;
+            if size > room {
+                let reason = format!("the device has {room} bytes and {size} are needed; enlarge the device first");
+                return Err(failed(io::Error::new(io::ErrorKind::StorageFull, reason)));
+            }
+            return Ok(());
+        }
+        self.buffered.set_len(size).map_err(failed)
+    }
+
+    fn read(&self, extents: &mut [ReadExtent<'_>]) -> Result<(), StoreError> {
+        let mut pieces = Vec::with_capacity(extents.len());
+        for extent in extents.iter_mut() {
+            let offset = extent.offset;
+            let fd = self.descriptor(offset, extent.buf.as_ptr(), extent.buf.len()).as_fd();
+            for (index, part) in extent.buf.chunks_mut(SPLIT).enumerate() {
+                let offset = offset + (index * SPLIT) as u64;
+                pieces.push(Transfer { fd, offset, memory: Memory::Read(part.as_mut_ptr()), len: part.len(), done: 0 });
+            }
+        }
+        let ranges = |index: usize, pieces: &[Transfer<'_>]| {
+            let piece: &Transfer<'_> = &pieces[index];
+            StoreRange::new(piece.offset, piece.len as u64)
+        };
+        self.transfer(&mut pieces).map_err(|(index, source)| {
+            let range = ranges(index, &pieces);
+            let operation = Operation::Read(range);
+            match (source.kind(), self.size()) {
+                // Say what it means that the file ended early.
+                (io::ErrorKind::UnexpectedEof, Ok(size)) => {
+                    check_inside(operation, range, size).err().unwrap_or(StoreError { operation, source })
+                }
+                _ => StoreError { operation, source },
+            }
+        })
+    }
+
+    fn write(&self, extents: &[WriteExtent<'_>]) -> Result<(), StoreError> {
+        // A write beyond the end would lengthen a file, and a volume's size is not an accident.
+        if let Some(last) = extents.iter().map(WriteExtent::range).max_by_key(StoreRange::end) {
+            check_inside(Operation::Write(last), last, self.size()?)?;
+        }
+        let mut pieces = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let fd = self.descriptor(extent.offset, extent.buf.as_ptr(), extent.buf.len()).as_fd();
+            for (index, part) in extent.buf.chunks(SPLIT).enumerate() {
+                let offset = extent.offset + (index * SPLIT) as u64;
+                pieces.push(Transfer { fd, offset, memory: Memory::Write(part.as_ptr()), len: part.len(), done: 0 });
+            }
+        }
+        self.transfer(&mut pieces).map_err(|(index, source)| {
+            let operation = Operation::Write(StoreRange::new(pieces[index].offset, pieces[index].len as u64));
+            StoreError { operation, source }
+        })
+    }
+
+    fn zero(&self, range: StoreRange) -> Result<(), StoreError> {
+        if range.len == 0 {
+            return Ok(());
+        }
+        check_inside(Operation::Zero(range), range, self.size()?)?;
+        // Both are also understood by block devices: the first gives space back, the second only zeroes.
+        for how in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
+            match fallocate(&self.buffered, how | FallocateFlags::KEEP_SIZE, range.offset, range.len) {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
+                Err(e) => return Err(StoreError::new(Operation::Zero(range), io::Error::from(e))),
+            }
+        }
+        self.write_zeros(range)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        fdatasync(&self.buffered).map_err(|e| StoreError::new(Operation::Sync, io::Error::from(e)))
+    }
+
+    fn write_atomicity(&self) -> u32 {
+        self.write_atomicity
+    }
+
+    fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {
+        if self.is_device {
+            return Ok(true);
+        }
+        match seek(&self.buffered, SeekFrom::Data(range.offset)) {
+            Ok(data) => Ok(data < range.end()),
+            Err(rustix::io::Errno::NXIO) => Ok(false),
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok(true),
+            Err(e) => Err(StoreError::new(Operation::Read(range), io::Error::from(e))),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! One body of tests, every store: only the constructor differs.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sealdisk_store::{AlignedBuf, FaultStore, FileStore, Image, MemoryStore, OpenMode, ReadExtent, Store, WriteExtent};
+use sealdisk_units::StoreRange;
+
+const SIZE: u64 = 8 << 20;
+
+fn write(store: &dyn Store, offset: u64, buf: &[u8]) {
+    store.write(&[WriteExtent { offset, buf }]).unwrap();
+}
+
+fn read(store: &dyn Store, offset: u64, len: usize) -> Vec<u8> {
+    let mut buf = AlignedBuf::new(len);
+    store.read(&mut [ReadExtent { offset, buf: &mut buf }]).unwrap();
+    buf.to_vec()
+}
+
+fn pattern(seed: u64, len: usize) -> AlignedBuf {
+    let mut buf = AlignedBuf::new(len);
+    for (i, byte) in buf.iter_mut().enumerate() {
+        *byte = (seed.wrapping_mul(31).wrapping_add(i as u64).wrapping_mul(2_654_435_761) >> 16) as u8;
+    }
+    buf
+}
+
+fn keeps_the_contract(store: &dyn Store) {
+    assert_eq!(store.size().unwrap(), SIZE);
+    assert!(store.write_atomicity().is_power_of_two() && store.write_atomicity() >= 512);
+    assert!(read(store, 0, SIZE as usize).iter().all(|&b| b == 0), "never written reads as zero");
+
+    // Aligned and unaligned, small and large.
+    let (a, b, c) = (pattern(1, 4096), pattern(2, 3 << 20), pattern(3, 1));
+    write(store, 4096, &a);
+    write(store, 1 << 20, &b);
+    write(store, 5, &c);
+    write(store, 777, &a[..1000]);
+    assert_eq!(read(store, 4096, 4096), a.to_vec());
+    assert_eq!(read(store, 1 << 20, b.len()), b.to_vec());
+    assert_eq!(read(store, 5, 1), c.to_vec());
+    assert_eq!(read(store, 777, 1000), a[..1000]);
+    assert_eq!(read(store, 4, 3), [0, c[0], 0]);
+
+    // Hundreds of extents at once: more than are in flight together.
+    let pages: Vec<AlignedBuf> = (0..300).map(|i| pattern(100 + i, 4096)).collect();
+    let extents: Vec<_> = pages
+        .iter()
+        .enumerate()
+        .map(|(i, page)| WriteExtent { offset: (5 << 20) + i as u64 * 8192, buf: page })
+        .collect();
+    store.write(&extents).unwrap();
+    let mut back: Vec<AlignedBuf> = (0..300).map(|_| AlignedBuf::new(4096)).collect();
+    let mut reads: Vec<_> = back
+        .iter_mut()
+        .enumerate()
+        .rev()
+        .map(|(i, buf)| ReadExtent { offset: (5 << 20) + i as u64 * 8192, buf: &mut buf[..] })
+        .collect();
+    store.read(&mut reads).unwrap();
+    assert!(pages.iter().zip(&back).all(|(page, back)| page[..] == back[..]));
+
+    // Nothing beyond the end, and nothing by half.
+    for offset in [SIZE, SIZE - 1, u64::MAX - 4096] {
+        assert!(store.write(&[WriteExtent { offset, buf: &a }]).is_err());
+        assert!(store.read(&mut [ReadExtent { offset, buf: &mut AlignedBuf::new(4096) }]).is_err());
+    }
+    assert_eq!(store.size().unwrap(), SIZE, "a write beyond the end does not lengthen the store");
+
+    // Zeroing, whole pages and ragged ends.
+    store.zero(StoreRange::new((1 << 20) + 100, (1 << 20) + 1)).unwrap();
+    let after = read(store, 1 << 20, b.len());
+    assert_eq!(after[..100], b[..100]);
+    assert!(after[100..(1 << 20) + 101].iter().all(|&byte| byte == 0));
+    assert_eq!(after[(1 << 20) + 101..], b[(1 << 20) + 101..]);
+    store.sync().unwrap();
+    assert!(store.is_allocated(StoreRange::new(1 << 20, 4096)).unwrap());
+
+    // Shrinking forgets, growing adds zeros.
+    store.resize(1 << 20).unwrap();
+    assert!(store.read(&mut [ReadExtent { offset: 1 << 20, buf: &mut AlignedBuf::new(1) }]).is_err());
+    store.resize(SIZE).unwrap();
+    assert!(read(store, 1 << 20, 4 << 20).iter().all(|&byte| byte == 0));
+
+    // Many threads at once.
+    std::thread::scope(|scope| {
+        let failed = AtomicBool::new(false);
+        for thread in 0..4u64 {
+            let failed = &failed;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let page = pattern(thread * 1000 + round, 8192);
+                    let offset = (1 << 20) * thread + round * 8192;
+                    write(store, offset, &page);
+                    if read(store, offset, 8192) != page.to_vec() {
+                        failed.store(true, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        assert!(!failed.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn memory() {
+    keeps_the_contract(&MemoryStore::new(SIZE));
+}
+
+#[test]
+fn fault_store_without_faults() {
+    keeps_the_contract(&FaultStore::new(Image::new(SIZE), 512));
+}
+
+fn sparse_file() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new_in(".").unwrap();
+    file.as_file().set_len(SIZE).unwrap();
+    file
+}
+
+#[test]
+fn file() {
+    let file = sparse_file();
+    keeps_the_contract(&FileStore::open(file.path(), OpenMode::ReadWrite).unwrap());
+}
+
+#[test]
+fn file_in_memory_file_system() {
+    // No direct I/O there on older kernels, and another way to be sparse.
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    file.as_file().set_len(SIZE).unwrap();
+    keeps_the_contract(&FileStore::open(file.path(), OpenMode::ReadWrite).unwrap());
+}
+
+#[test]
+fn zeroing_gives_a_files_space_back() {
+    use std::os::unix::fs::MetadataExt;
+    let file = sparse_file();
+    let store = FileStore::open(file.path(), OpenMode::ReadWrite).unwrap();
+    write(&store, 0, &pattern(1, SIZE as usize));
+    store.sync().unwrap();
+    let full = file.as_file().metadata().unwrap().blocks() * 512;
+    assert!(full >= SIZE);
+    store.zero(StoreRange::new(0, SIZE)).unwrap();
+    store.sync().unwrap();
+    assert!(file.as_file().metadata().unwrap().blocks() * 512 < SIZE / 8);
+    assert!(!store.is_allocated(StoreRange::new(0, SIZE)).unwrap());
+}
+
+#[test]
+fn a_second_writer_is_refused_and_readers_share() {
+    let file = sparse_file();
+    let writer = FileStore::open(file.path(), OpenMode::ReadWrite).unwrap();
+    for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
+        let refused = FileStore::open(file.path(), mode).err().unwrap();
+        assert_eq!(refused.source.kind(), std::io::ErrorKind::ResourceBusy);
+    }
+    drop(writer);
+    let _reader = FileStore::open(file.path(), OpenMode::ReadOnly).unwrap();
+    let _another = FileStore::open(file.path(), OpenMode::ReadOnly).unwrap();
+    assert!(FileStore::open(file.path(), OpenMode::ReadWrite).is_err());
+}
+
+#[test]
+fn what_is_not_a_disk_is_refused() {
+    assert!(FileStore::open("/dev/null".as_ref(), OpenMode::ReadWrite).is_err());
+    assert!(FileStore::open(".".as_ref(), OpenMode::ReadOnly).is_err());
+    let missing = FileStore::open("no such file".as_ref(), OpenMode::ReadOnly).err().unwrap();
+    assert_eq!(missing.source.kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_file_cut_off_while_open_is_an_error_that_says_so() {
+    let file = sparse_file();
+    let store = FileStore::open(file.path(), OpenMode::ReadWrite).unwrap();
+    File::options().write(true).open(file.path()).unwrap().set_len(4096).unwrap();
+    let error = store.read(&mut [ReadExtent { offset: 8192, buf: &mut AlignedBuf::new(4096) }]).err().unwrap();
+    assert!(error.to_string().contains("cut off"), "{error}");
+}
