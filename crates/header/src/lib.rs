@@ -1,1 +1,44 @@
-//! placeholder
+//! The LUKS2 header of a volume: key slots, and what lies behind them.
+//!
+//! Headers are made and edited with libcryptsetup, so that Debian's `cryptsetup` lists, adds, changes and kills key
+//! slots, backs up and restores, and erases. A [`Header`] is one that was loaded and understood: its [`Payload`] is
+//! either an ordinary LUKS2 segment (`aes-xts-plain64`) or a sealed one, and every other header is refused with the
+//! reason.
+//!
+//! A sealed payload is one data segment whose cipher no kernel knows, with an `integrity` object whose journal cipher
+//! is private as well. Every key, token and backup verb of cryptsetup works on it, and activation is refused before
+//! any mapping is made: `LUKS2_activate` asks `LUKS2_integrity_compatible` for a `journal_encryption` of `none`, in
+//! every version from 2.4 to 2.8. libcryptsetup keeps members of a segment that it does not know, which is where cipher,
+//! layout, folding and lineage stand.
+//!
+//! The format is described in "LUKS2 On-Disk Format Specification" 1.1.1 (cryptsetup's `docs/on-disk-format-luks2.pdf`).
+//!
+//! Nothing here is authenticated except the volume key: an edited header loads as long as it has the shape of one of
+//! ours. That cipher, layout, folding, lineage and offset are the ones the volume was made with is known once the keys
+//! that were derived from all of them open its first seal.
+
+mod backup;
+mod description;
+mod error;
+mod header;
+mod header_copy;
+mod key_slot;
+mod key_slots;
+mod passphrase;
+mod pbkdf;
+mod rewrite;
+mod segment;
+mod session;
+mod unsupported;
+
+pub use backup::RestoreCheck;
+pub use description::Description;
+pub use error::{HeaderError, HeaderErrorKind};
+pub use header::{FormatOptions, Header};
+pub use header_copy::{BadCopy, HeaderCopy};
+pub use key_slot::{KeySlot, Priority, SlotPbkdf};
+pub use key_slots::LastSlot;
+pub use passphrase::Passphrase;
+pub use pbkdf::Pbkdf;
+pub use sealdisk_layout::Payload;
+pub use unsupported::Unsupported;

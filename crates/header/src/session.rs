@@ -1,0 +1,135 @@
+//! One conversation with libcryptsetup about one device.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+use std::os::raw::{c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use libcryptsetup_rs::consts::vals::EncryptionFormat;
+use libcryptsetup_rs::{CryptDevice, LibcryptErr, set_log_callback};
+use libcryptsetup_rs_sys as sys;
+
+use crate::{Description, HeaderError, HeaderErrorKind};
+
+/// libcryptsetup's state is global in places (the log callback, the crypto backend's set-up), so only one session
+/// exists at a time.
+static TURN: Mutex<()> = Mutex::new(());
+static CAPTURE_LOG: Once = Once::new();
+
+thread_local! {
+    /// What libcryptsetup had to say, in the order it was said. It would go to standard error otherwise.
+    static MESSAGES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps messages for people; debug levels are not among them, so no key and no passphrase is.
+unsafe extern "C" fn capture(level: c_int, message: *const c_char, _: *mut c_void) {
+    if message.is_null() || level < 0 {
+        return;
+    }
+    // SAFETY: libcryptsetup passes a terminated string that lives until this function returns.
+    let message = unsafe { CStr::from_ptr(message) };
+    MESSAGES.with_borrow_mut(|messages| messages.push(message.to_string_lossy().trim().to_owned()));
+}
+
+/// A device that libcryptsetup has been told of.
+pub(crate) struct Session {
+    pub(crate) device: CryptDevice,
+    raw: *mut sys::crypt_device,
+    path: PathBuf,
+    // Dropped last: libcryptsetup frees the device while the turn is still ours.
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Session {
+    /// Names `path`, a file or block device, to libcryptsetup. Reads nothing yet.
+    pub(crate) fn new(path: &Path) -> Result<Self, HeaderError> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        CAPTURE_LOG.call_once(|| set_log_callback::<()>(Some(capture), None));
+        MESSAGES.with_borrow_mut(Vec::clear);
+        let c_path = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| HeaderError::new(path, HeaderErrorKind::Device, "a path has no zero byte in it"))?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: `raw` is written before success is returned; the path is copied.
+        let code = unsafe { sys::crypt_init(&mut raw, c_path.as_ptr()) };
+        if code < 0 {
+            return Err(Self::story(path, "opening", LibcryptErr::IOError(std::io::Error::from_raw_os_error(-code))));
+        }
+        Ok(Self { device: CryptDevice::from_ptr(raw), raw, path: path.to_owned(), _turn: turn })
+    }
+
+    /// Names `path` and loads its LUKS2 header. libcryptsetup checks both copies and mends one from the other.
+    pub(crate) fn load(path: &Path) -> Result<Self, HeaderError> {
+        let mut session = Self::new(path)?;
+        session.device.context_handle().load::<()>(Some(EncryptionFormat::Luks2), None).map_err(|error| {
+            let failure = session.failure("loading the LUKS2 header", error);
+            match failure.kind() {
+                HeaderErrorKind::Device => session.no_header(),
+                _ => failure,
+            }
+        })?;
+        Ok(session)
+    }
+
+    /// What the loaded header's JSON says.
+    pub(crate) fn description(&mut self) -> Result<Description, HeaderError> {
+        let json =
+            self.device.status_handle().dump_json().map_err(|e| self.failure("reading the LUKS2 metadata", e))?;
+        Description::of(&json).map_err(|reason| HeaderError::unsupported(&self.path, reason))
+    }
+
+    /// The label, if one is set.
+    pub(crate) fn label(&mut self) -> Option<String> {
+        // SAFETY: the device is alive as long as `self`; the string lives as long as the device is not changed.
+        let label = unsafe { sys::crypt_get_label(self.raw) };
+        Self::copied(label)
+    }
+
+    /// The UUID as its text.
+    pub(crate) fn uuid(&mut self) -> Option<String> {
+        // SAFETY: as for the label.
+        let uuid = unsafe { sys::crypt_get_uuid(self.raw) };
+        Self::copied(uuid)
+    }
+
+    fn copied(text: *const c_char) -> Option<String> {
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and libcryptsetup's strings are terminated.
+        let text = unsafe { CStr::from_ptr(text) };
+        Some(text.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// The error of a call that failed while `doing` something, with what libcryptsetup said about it.
+    pub(crate) fn failure(&self, doing: &str, error: LibcryptErr) -> HeaderError {
+        Self::story(&self.path, doing, error)
+    }
+
+    fn story(path: &Path, doing: &str, error: LibcryptErr) -> HeaderError {
+        let said = MESSAGES.with_borrow_mut(std::mem::take).join(" ");
+        let (kind, reason) = match &error {
+            LibcryptErr::IOError(error) => (HeaderErrorKind::of_errno(error.raw_os_error()), error.to_string()),
+            other => (HeaderErrorKind::Device, other.to_string()),
+        };
+        let reason = if said.is_empty() { reason } else { said };
+        HeaderError::new(path, kind, format!("{doing} failed: {reason}"))
+    }
+
+    fn no_header(&mut self) -> HeaderError {
+        MESSAGES.with_borrow_mut(Vec::clear);
+        let story = match std::fs::File::open(&self.path) {
+            Err(error) => return HeaderError::io(&self.path, "opening", &error),
+            Ok(_) if self.is_luks1() => {
+                "this is a LUKS1 header; convert it with `cryptsetup convert --type luks2` (the volume closed, after a backup)"
+            }
+            Ok(_) => "there is no intact LUKS2 header here; if there was one, restore it from a backup",
+        };
+        HeaderError::new(&self.path, HeaderErrorKind::NoHeader, story)
+    }
+
+    fn is_luks1(&mut self) -> bool {
+        self.device.context_handle().load::<()>(Some(EncryptionFormat::Luks1), None).is_ok()
+    }
+}
