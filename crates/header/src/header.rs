@@ -12,7 +12,7 @@ use sealdisk_units::{OBJECT_SIZE, SECTOR_SIZE};
 use zeroize::Zeroizing;
 
 use crate::session::Session;
-use crate::{Description, HeaderError, HeaderErrorKind, KeySlot, Passphrase, Pbkdf, rewrite, segment};
+use crate::{Description, HeaderError, HeaderErrorKind, KeySlot, Passphrase, Pbkdf, Priority, rewrite, segment};
 
 /// Bytes in the unit in which libcryptsetup counts offsets.
 const CRYPTSETUP_SECTOR: u64 = 512;
@@ -207,7 +207,7 @@ impl Header {
         };
         let mut bytes = Zeroizing::new(vec![0; key_len].into_boxed_slice());
         let opened = session.device.volume_key_handle().get(slot, &mut bytes, Some(passphrase.expose()));
-        let (number, len) = opened.map_err(|error| self.slot_failure(session, "opening a key slot", error))?;
+        let (number, len) = opened.map_err(|error| self.slot_failure(session, description, "opening a key slot", error))?;
         if len != key_len {
             return Err(HeaderError::changed(&self.device));
         }
@@ -223,14 +223,26 @@ impl Header {
         })
     }
 
-    /// A failure of libcryptsetup where "not permitted" means that the passphrase did not open the slot.
-    pub(crate) fn slot_failure(&self, session: &Session, doing: &str, error: LibcryptErr) -> HeaderError {
-        match &error {
-            LibcryptErr::IOError(io) if io.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
-                self.error(HeaderErrorKind::WrongPassphrase, "no key slot opens with this passphrase")
+    /// A failure of libcryptsetup where "not permitted" means that the passphrase did not open a slot. "No entry" means
+    /// the same where the last slot that was tried belongs to another key.
+    pub(crate) fn slot_failure(
+        &self,
+        session: &Session,
+        description: &Description,
+        doing: &str,
+        error: LibcryptErr,
+    ) -> HeaderError {
+        let errno = match &error {
+            LibcryptErr::IOError(error) => error.raw_os_error().map(Errno::from_raw_os_error),
+            _ => None,
+        };
+        let may_be_tried = |slot: &KeySlot| slot.bound && slot.priority != Priority::Ignore;
+        match errno {
+            Some(Errno::NOENT) if !description.key_slots.iter().any(may_be_tried) => {
+                self.error(HeaderErrorKind::NoSuchSlot, "every key slot is to be ignored unless its number is given")
             }
-            LibcryptErr::IOError(io) if io.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
-                self.error(HeaderErrorKind::NoSuchSlot, "no key slot is there to be opened")
+            Some(Errno::PERM | Errno::NOENT) => {
+                self.error(HeaderErrorKind::WrongPassphrase, "no key slot opens with this passphrase")
             }
             _ => session.failure(doing, error),
         }

@@ -34,7 +34,7 @@ impl Header {
         self.refuse_without_room(&description, "a key slot must be removed first")?;
         session.set_pbkdf(pbkdf).map_err(|error| session.failure("setting the key derivation", error))?;
         let added = session.device.keyslot_handle().add_by_passphrase(slot, existing.expose(), new.expose());
-        let number = added.map_err(|error| self.slot_failure(&session, "adding a key slot", error))?;
+        let number = added.map_err(|error| self.slot_failure(&session, &description, "adding a key slot", error))?;
         self.reload(session)?;
         Ok(number)
     }
@@ -51,13 +51,15 @@ impl Header {
         pbkdf: Pbkdf,
     ) -> Result<u32, HeaderError> {
         let (mut session, description) = self.session()?;
-        if let Some(number) = slot {
-            self.bound_slot(&description, number)?;
-        }
+        // Left to itself, libcryptsetup also tries slots that hold other keys.
+        let slot = match slot {
+            None if description.key_slots.iter().all(|slot| slot.bound) => None,
+            _ => Some(self.open_slot(&mut session, &description, old, slot)?.1),
+        };
         self.refuse_without_room(&description, "a change in place could lose the key in a crash, so remove one first")?;
         session.set_pbkdf(pbkdf).map_err(|error| session.failure("setting the key derivation", error))?;
         let changed = session.device.keyslot_handle().change_by_passphrase(slot, None, old.expose(), new.expose());
-        let number = changed.map_err(|error| self.slot_failure(&session, "changing a key slot", error))?;
+        let number = changed.map_err(|error| self.slot_failure(&session, &description, "changing a key slot", error))?;
         self.reload(session)?;
         Ok(number)
     }

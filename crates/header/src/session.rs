@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use libcryptsetup_rs::consts::vals::EncryptionFormat;
 use libcryptsetup_rs::{CryptDevice, LibcryptErr, set_log_callback};
 use libcryptsetup_rs_sys as sys;
+use rustix::io::Errno;
 
 use crate::{Description, HeaderError, HeaderErrorKind};
 
@@ -62,14 +63,13 @@ impl Session {
     /// Names `path` and loads its LUKS2 header. libcryptsetup checks both copies and mends one from the other.
     pub(crate) fn load(path: &Path) -> Result<Self, HeaderError> {
         let mut session = Self::new(path)?;
-        session.device.context_handle().load::<()>(Some(EncryptionFormat::Luks2), None).map_err(|error| {
-            let failure = session.failure("loading the LUKS2 header", error);
-            match failure.kind() {
-                HeaderErrorKind::Device => session.no_header(),
-                _ => failure,
+        match session.device.context_handle().load::<()>(Some(EncryptionFormat::Luks2), None) {
+            Ok(()) => Ok(session),
+            Err(LibcryptErr::IOError(error)) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                Err(session.no_header())
             }
-        })?;
-        Ok(session)
+            Err(error) => Err(session.failure("loading the LUKS2 header", error)),
+        }
     }
 
     /// What the loaded header's JSON says.
@@ -118,13 +118,16 @@ impl Session {
     }
 
     fn no_header(&mut self) -> HeaderError {
-        MESSAGES.with_borrow_mut(Vec::clear);
-        let story = match std::fs::File::open(&self.path) {
-            Err(error) => return HeaderError::io(&self.path, "opening", &error),
-            Ok(_) if self.is_luks1() => {
-                "this is a LUKS1 header; convert it with `cryptsetup convert --type luks2` (the volume closed, after a backup)"
-            }
-            Ok(_) => "there is no intact LUKS2 header here; if there was one, restore it from a backup",
+        let said = MESSAGES.with_borrow_mut(std::mem::take).join(" ");
+        if let Err(error) = std::fs::File::open(&self.path) {
+            return HeaderError::io(&self.path, "opening", &error);
+        }
+        let story = if self.is_luks1() {
+            "this is a LUKS1 header; back it up, close the volume, and run `cryptsetup convert --type luks2`".to_owned()
+        } else if said.is_empty() {
+            "there is no intact LUKS2 header here; if there was one, restore it from a backup".to_owned()
+        } else {
+            format!("there is no LUKS2 header here that can be used: {said}")
         };
         HeaderError::new(&self.path, HeaderErrorKind::NoHeader, story)
     }
