@@ -1,1 +1,31 @@
-//! NBD.
+//! NBD: the disk for any client of the Network Block Device protocol, over a unix socket or TCP.
+//!
+//! Source: "The NBD protocol", `doc/proto.md` of the NetworkBlockDevice project. Served are fixed newstyle negotiation,
+//! structured replies, `base:allocation`, and all commands but resize; TLS is not.
+//!
+//! ```text
+//! address      the listening socket           server       accepts, limits, stops
+//! handshake    negotiation, pure              connection   one client: negotiates, then leader and followers
+//! transmission requests, pure                 inbox -> batch -> reply: from the socket to the disk and back
+//! ```
+//!
+//! # Memory
+//! A worker holds one batch of 1 MiB, a connection has at most 4 workers and an inbox of 64 KiB, and there are at most
+//! [`NbdOptions::max_clients`] connections: 65 MiB with the default of 16. A client that has not finished negotiating
+//! holds at most 128 KiB, and there are at most 64 of those. Longer requests are served in pieces.
+
+mod address;
+mod batch;
+mod connection;
+pub mod handshake;
+mod inbox;
+mod protocol;
+mod reply;
+mod server;
+mod socket;
+pub mod transmission;
+mod wire;
+
+pub use address::{BadListenAddress, ListenAddress};
+pub use protocol::{MAX_PAYLOAD, NbdError};
+pub use server::{NbdExport, NbdOptions};

@@ -1,0 +1,286 @@
+//! A worker's batch: requests that were received together and go to the disk together.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sealdisk_store::{AlignedBuf, PAGE_SIZE};
+use sealdisk_units::ByteRange;
+use sealdisk_volume::{ReadRequest, Space, VolumeError, WriteRequest};
+
+use crate::Disk;
+
+use super::reply::{Extent, Failure, MAX_EXTENTS, Replies, extents};
+use super::transmission::Command;
+
+/// Most bytes of data in one batch. Longer requests are served in pieces of this size.
+pub(super) const BATCH_BYTES: usize = 1 << 20;
+/// Most requests in one batch.
+pub(super) const BATCH_REQUESTS: usize = 64;
+
+/// One request of a batch.
+struct Accepted {
+    cookie: u64,
+    command: Command,
+    /// Its bytes in the batch's buffer.
+    slot: Range<usize>,
+    /// The long write that this is a piece of.
+    piece_of: Option<Arc<LongWrite>>,
+    outcome: Result<Vec<Extent>, Failure>,
+}
+
+/// Requests and the page-aligned memory for their data.
+pub(super) struct Batch {
+    buffer: AlignedBuf,
+    used: usize,
+    requests: Vec<Accepted>,
+    long_read: Option<LongRead>,
+}
+
+/// A read that does not fit a batch. It is the last request of its batch, and served piece by piece once the others
+/// have been answered.
+#[derive(Clone, Copy)]
+pub(super) struct LongRead {
+    pub(super) cookie: u64,
+    pub(super) range: ByteRange,
+}
+
+/// A write that does not fit a batch. Its pieces arrive in several batches, which several workers may serve at once;
+/// whoever finishes last answers it.
+pub(super) struct LongWrite {
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    pieces_left: usize,
+    failure: Option<Failure>,
+}
+
+impl LongWrite {
+    pub(super) fn new(len: u64) -> Self {
+        let pieces_left = len.div_ceil(BATCH_BYTES as u64) as usize;
+        Self { progress: Mutex::new(Progress { pieces_left, failure: None }) }
+    }
+
+    /// Counts a piece; the last one learns how the whole went.
+    fn finish_piece(&self, result: Result<(), Failure>) -> Option<Result<(), Failure>> {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.pieces_left -= 1;
+        if let Err(failure) = result {
+            progress.failure.get_or_insert(failure);
+        }
+        (progress.pieces_left == 0).then(|| progress.failure.take().map_or(Ok(()), Err))
+    }
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        let requests = Vec::with_capacity(BATCH_REQUESTS);
+        Self { buffer: AlignedBuf::new(BATCH_BYTES), used: 0, requests, long_read: None }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.requests.clear();
+        self.long_read = None;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.long_read.is_none()
+    }
+
+    /// Whether a request with `len` bytes of data can be added.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.long_read.is_none() && self.requests.len() < BATCH_REQUESTS && self.used + len <= BATCH_BYTES
+    }
+
+    /// Adds a request without data.
+    pub(super) fn push(&mut self, cookie: u64, command: Command) {
+        self.add(cookie, command, 0, None);
+    }
+
+    /// Adds a read that [has room](Self::has_room).
+    pub(super) fn push_read(&mut self, cookie: u64, range: ByteRange) {
+        self.add(cookie, Command::Read(range), range.len() as usize, None);
+    }
+
+    /// Adds a write that [has room](Self::has_room), whole or a piece; its bytes go where the return value says.
+    pub(super) fn push_write(
+        &mut self,
+        cookie: u64,
+        range: ByteRange,
+        fua: bool,
+        piece_of: Option<Arc<LongWrite>>,
+    ) -> &mut [u8] {
+        let slot = self.add(cookie, Command::Write { range, fua }, range.len() as usize, piece_of);
+        &mut self.buffer[slot]
+    }
+
+    /// Adds a read that does not fit.
+    pub(super) fn push_long_read(&mut self, cookie: u64, range: ByteRange) {
+        self.long_read = Some(LongRead { cookie, range });
+    }
+
+    /// Adds a request that will not be served.
+    pub(super) fn push_refused(&mut self, cookie: u64, failure: Failure) {
+        self.add(cookie, Command::Cache, 0, None);
+        if let Some(request) = self.requests.last_mut() {
+            request.outcome = Err(failure);
+        }
+    }
+
+    /// The read to be served piece by piece, after the other requests have been answered.
+    pub(super) fn long_read(&self) -> Option<LongRead> {
+        self.long_read
+    }
+
+    /// Memory for a worker's own use while no request of the batch needs its data.
+    pub(super) fn buffer(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// As [`buffer`](Self::buffer).
+    pub(super) fn buffer_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer
+    }
+
+    fn add(&mut self, cookie: u64, command: Command, len: usize, piece_of: Option<Arc<LongWrite>>) -> Range<usize> {
+        let slot = self.used..self.used + len;
+        self.used = slot.end.next_multiple_of(PAGE_SIZE);
+        self.requests.push(Accepted { cookie, command, slot: slot.clone(), piece_of, outcome: Ok(Vec::new()) });
+        slot
+    }
+
+    /// Serves every request but a long read. The order is free: all of them are in flight at once.
+    pub(super) fn serve(&mut self, disk: &dyn Disk) {
+        self.transfer(disk);
+        for request in self.requests.iter_mut().filter(|request| request.outcome.is_ok()) {
+            let done = |result: Result<(), VolumeError>| result.map(|()| Vec::new());
+            let result = match request.command {
+                Command::Zero { range, space, .. } => done(disk.zero(range, space)),
+                Command::Trim { range, .. } => done(trim(disk, range)),
+                Command::BlockStatus { range, only_first } => {
+                    let limit = if only_first { 1 } else { MAX_EXTENTS };
+                    disk.allocation(range).map(|allocations| extents(&allocations, range.len(), limit))
+                }
+                _ => continue,
+            };
+            request.outcome = result.map_err(Failure::from);
+        }
+    }
+
+    /// Reads and writes, each kind in one call.
+    fn transfer(&mut self, disk: &dyn Disk) {
+        let mut reads = Vec::with_capacity(self.requests.len());
+        let mut writes = Vec::with_capacity(self.requests.len());
+        // Slots follow one another in the buffer; `rest` is what lies behind the last one cut off, from `rest_start` on.
+        let (mut rest, mut rest_start) = (&mut self.buffer[..], 0);
+        for (index, request) in self.requests.iter().enumerate().filter(|(_, request)| !request.slot.is_empty()) {
+            let (_, tail) = std::mem::take(&mut rest).split_at_mut(request.slot.start - rest_start);
+            let (data, tail) = tail.split_at_mut(request.slot.len());
+            (rest, rest_start) = (tail, request.slot.end);
+            match request.command {
+                Command::Read(range) => reads.push((index, ReadRequest::new(range, data))),
+                Command::Write { range, .. } => writes.push((index, WriteRequest::new(range, data))),
+                _ => {}
+            }
+        }
+        let (read_of, mut reads): (Vec<usize>, Vec<_>) = reads.into_iter().unzip();
+        let (write_of, mut writes): (Vec<usize>, Vec<_>) = writes.into_iter().unzip();
+        if !reads.is_empty() {
+            disk.read(&mut reads);
+        }
+        if !writes.is_empty() {
+            disk.write(&mut writes);
+        }
+        let results = reads.into_iter().map(|read| read.result).chain(writes.into_iter().map(|write| write.result));
+        for (index, result) in read_of.into_iter().chain(write_of).zip(results) {
+            if let Err(error) = result {
+                self.requests[index].outcome = Err(error.into());
+            }
+        }
+    }
+
+    /// Answers what has been served and need not wait for [`flush`](Self::flush).
+    pub(super) fn answer(&mut self, replies: &mut Replies) {
+        self.requests.retain_mut(|request| {
+            if let Some(long) = request.piece_of.take() {
+                match long.finish_piece(std::mem::replace(&mut request.outcome, Ok(Vec::new())).map(|_| ())) {
+                    None => return false,
+                    Some(whole) => request.outcome = whole.map(|()| Vec::new()),
+                }
+            }
+            let waits = request.outcome.is_ok() && request.command.needs_flush();
+            if !waits {
+                request.answer(replies);
+            }
+            waits
+        });
+    }
+
+    /// Serves what [`answer`](Self::answer) left: one flush for all of them.
+    pub(super) fn flush(&mut self, disk: &dyn Disk, replies: &mut Replies) {
+        if self.requests.is_empty() {
+            return;
+        }
+        let failure = disk.flush().err().map(Failure::from);
+        for mut request in self.requests.drain(..) {
+            if let Some(failure) = &failure {
+                request.outcome = Err(failure.clone());
+            }
+            request.answer(replies);
+        }
+    }
+}
+
+impl Command {
+    /// Whether the reply must wait for a flush.
+    fn needs_flush(&self) -> bool {
+        match self {
+            Self::Flush => true,
+            Self::Write { fua, .. } | Self::Zero { fua, .. } | Self::Trim { fua, .. } => *fua,
+            _ => false,
+        }
+    }
+
+    /// The bytes concerned.
+    fn range(&self) -> Option<ByteRange> {
+        match *self {
+            Self::Read(range)
+            | Self::Write { range, .. }
+            | Self::Zero { range, .. }
+            | Self::Trim { range, .. }
+            | Self::BlockStatus { range, .. } => Some(range),
+            Self::Flush | Self::Cache | Self::Disconnect => None,
+        }
+    }
+}
+
+impl Accepted {
+    fn answer(&mut self, replies: &mut Replies) {
+        match (&self.outcome, self.command) {
+            (Err(failure), command) => {
+                let failure = failure.clone();
+                // A piece's failure lies in another piece perhaps, but always in the request.
+                let placed = match command.range() {
+                    Some(range) if self.piece_of.is_none() => failure.within(range),
+                    _ => failure,
+                };
+                replies.failed(self.cookie, &placed);
+            }
+            (Ok(_), Command::Read(range)) => replies.read(self.cookie, range.offset(), self.slot.clone()),
+            (Ok(extents), Command::BlockStatus { .. }) => replies.extents(self.cookie, extents),
+            (Ok(_), _) => replies.done(self.cookie),
+        }
+    }
+}
+
+/// Gives back the sectors that lie wholly inside the range. A trim is a hint, and zeroing parts of sectors would cost
+/// more than it gives.
+fn trim(disk: &dyn Disk, range: ByteRange) -> Result<(), VolumeError> {
+    let sectors = range.whole_sectors();
+    let size = sealdisk_units::SECTOR_SIZE as u64;
+    match ByteRange::checked(sectors.first().0 * size, sectors.count() * size, range.end()) {
+        Ok(whole) if !whole.is_empty() => disk.zero(whole, Space::Free),
+        _ => Ok(()),
+    }
+}

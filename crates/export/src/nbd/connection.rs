@@ -1,0 +1,254 @@
+//! One client, from its greeting to its end.
+//!
+//! A few threads serve a connection, leader and followers. The leader holds the [`Inbox`] and waits for the client; when
+//! requests come it takes all that have arrived, lets go of the inbox for the next leader, serves them as one batch and
+//! sends their replies in one call. So a fast client pays two system calls for many requests, a slow disk has several
+//! batches in flight, and nothing is handed from thread to thread.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use sealdisk_units::ByteRange;
+use sealdisk_volume::ReadRequest;
+
+use crate::Disk;
+
+use super::batch::{BATCH_BYTES, Batch, LongRead};
+use super::handshake::{self, Agreed, CLIENT_FLAGS_LEN, MAX_OPTION_LEN, Negotiation, Next, OPTION_HEADER_LEN, Offer};
+use super::inbox::Inbox;
+use super::reply::{Failure, Replies};
+use super::socket::Socket;
+use super::transmission::Terms;
+
+/// Most threads that serve one connection.
+pub(super) const MAX_WORKERS: usize = 4;
+
+/// Negotiates with a client until `deadline`. `admit` says whether one more client may be served. `None` if the client
+/// leaves, or must.
+pub(super) fn negotiate(
+    socket: &Socket,
+    offer: &Offer,
+    deadline: Instant,
+    mut admit: impl FnMut() -> bool,
+) -> io::Result<Option<Agreed>> {
+    socket.send_all_by(&handshake::greeting(), deadline)?;
+    let mut client_flags = [0; CLIENT_FLAGS_LEN];
+    socket.recv_exact_by(&mut client_flags, deadline)?;
+    let Some(mut negotiation) = Negotiation::begin(offer, client_flags) else { return Ok(None) };
+    let (mut data, mut out) = (Vec::new(), Vec::new());
+    loop {
+        let mut header = [0; OPTION_HEADER_LEN];
+        socket.recv_exact_by(&mut header, deadline)?;
+        let Some((option, len)) = handshake::parse_option_header(&header) else { return Ok(None) };
+        out.clear();
+        let mut next = if len > MAX_OPTION_LEN {
+            discard(socket, len, deadline)?;
+            negotiation.answer_too_big(option, &mut out)
+        } else {
+            data.resize(len as usize, 0);
+            socket.recv_exact_by(&mut data, deadline)?;
+            negotiation.answer(option, &data, &mut out)
+        };
+        if matches!(next, Next::Transmission(_)) && !admit() {
+            next = negotiation.answer_full(option, &mut out);
+        }
+        socket.send_all_by(&out, deadline)?;
+        match next {
+            Next::Option => {}
+            Next::Close => return Ok(None),
+            Next::Transmission(agreed) => {
+                socket.clear_deadline()?;
+                return Ok(Some(agreed));
+            }
+        }
+    }
+}
+
+fn discard(socket: &Socket, len: u32, deadline: Instant) -> io::Result<()> {
+    let mut scratch = [0; 4096];
+    let mut left = len as usize;
+    while left > 0 {
+        let some = left.min(scratch.len());
+        socket.recv_exact_by(&mut scratch[..some], deadline)?;
+        left -= some;
+    }
+    Ok(())
+}
+
+/// A client in the transmission phase. `K` is kept until the last worker has gone.
+pub(super) struct Connection<K> {
+    socket: Arc<Socket>,
+    disk: Arc<dyn Disk>,
+    terms: Terms,
+    inbox: Mutex<Inbox>,
+    /// Held while replies are sent, so that those of two workers do not mix.
+    sending: Mutex<()>,
+    /// Workers that wait to become the leader.
+    followers: AtomicUsize,
+    workers: AtomicUsize,
+    /// No more requests are to be taken in.
+    closing: AtomicBool,
+    _kept: K,
+}
+
+impl<K: Send + Sync + 'static> Connection<K> {
+    pub(super) fn new(socket: Arc<Socket>, disk: Arc<dyn Disk>, agreed: Agreed, kept: K) -> Arc<Self> {
+        let terms = Terms { disk_size: disk.size(), read_only: disk.is_read_only(), agreed };
+        Arc::new(Self {
+            socket,
+            disk,
+            terms,
+            inbox: Mutex::new(Inbox::new()),
+            sending: Mutex::new(()),
+            followers: AtomicUsize::new(0),
+            workers: AtomicUsize::new(1),
+            closing: AtomicBool::new(false),
+            _kept: kept,
+        })
+    }
+
+    /// Takes in no more requests. Those in progress are finished and answered.
+    pub(super) fn close_inward(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        self.socket.close_inward();
+    }
+
+    /// Serves the client until it leaves, on this thread and on more of the same kind as they are needed.
+    pub(super) fn work(self: &Arc<Self>) {
+        let _closer = CloseOnPanic(&self.socket);
+        let mut batch = Batch::new();
+        let mut replies = Replies::new(self.terms.agreed.structured_replies);
+        loop {
+            batch.clear();
+            self.receive(&mut batch);
+            if batch.is_empty() {
+                return;
+            }
+            self.find_follower();
+            if self.serve(&mut batch, &mut replies).is_err() {
+                // The client takes no replies: it has gone, or is no client.
+                self.closing.store(true, Ordering::Relaxed);
+                self.socket.close();
+                return;
+            }
+        }
+    }
+
+    fn receive(&self, batch: &mut Batch) {
+        self.followers.fetch_add(1, Ordering::Relaxed);
+        let mut inbox = lock(&self.inbox);
+        self.followers.fetch_sub(1, Ordering::Relaxed);
+        if !self.closing.load(Ordering::Relaxed) {
+            inbox.receive(&self.socket, &self.terms, batch);
+        }
+    }
+
+    /// Makes sure that someone receives while this worker serves.
+    fn find_follower(self: &Arc<Self>) {
+        if self.followers.load(Ordering::Relaxed) > 0 || self.workers.load(Ordering::Relaxed) >= MAX_WORKERS {
+            return;
+        }
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        let connection = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("nbd-worker".into()).spawn(move || connection.work());
+        if spawned.is_err() {
+            // Served by fewer threads then.
+            self.workers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn serve(&self, batch: &mut Batch, replies: &mut Replies) -> io::Result<()> {
+        batch.serve(&*self.disk);
+        batch.answer(replies);
+        self.send(replies, batch)?;
+        batch.flush(&*self.disk, replies);
+        self.send(replies, batch)?;
+        match batch.long_read() {
+            Some(read) if self.terms.agreed.structured_replies => self.send_long_read(read, batch, replies),
+            Some(read) => self.send_unstructured_long_read(read, batch, replies),
+            None => Ok(()),
+        }
+    }
+
+    fn send(&self, replies: &mut Replies, batch: &Batch) -> io::Result<()> {
+        if replies.is_empty() {
+            return Ok(());
+        }
+        let _sending = lock(&self.sending);
+        replies.send(&self.socket, batch.buffer())
+    }
+
+    /// Answers a long read with a chunk for every piece.
+    fn send_long_read(&self, read: LongRead, batch: &mut Batch, replies: &mut Replies) -> io::Result<()> {
+        for piece in self.pieces(read.range) {
+            let len = piece.len() as usize;
+            match self.read_piece(piece, &mut batch.buffer_mut()[..len]) {
+                Ok(()) => replies.chunk(read.cookie, piece.offset(), 0..len, piece.end() == read.range.end()),
+                Err(failure) => {
+                    replies.failed(read.cookie, &failure);
+                    return self.send(replies, batch);
+                }
+            }
+            self.send(replies, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a long read of a client without structured replies. Nothing else can be sent in between, and once the
+    /// first piece is on its way an error can only be told by ending the connection.
+    fn send_unstructured_long_read(&self, read: LongRead, batch: &mut Batch, replies: &mut Replies) -> io::Result<()> {
+        let mut sending = None;
+        for piece in self.pieces(read.range) {
+            let len = piece.len() as usize;
+            let result = self.read_piece(piece, &mut batch.buffer_mut()[..len]);
+            match (result, &sending) {
+                (Ok(()), None) => {
+                    sending = Some(lock(&self.sending));
+                    replies.promise(read.cookie);
+                }
+                (Ok(()), Some(_)) => {}
+                (Err(failure), None) => {
+                    replies.failed(read.cookie, &failure);
+                    return self.send(replies, batch);
+                }
+                (Err(failure), Some(_)) => return Err(io::Error::other(failure.message)),
+            }
+            replies.data(0..len);
+            replies.send(&self.socket, batch.buffer())?;
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> {
+        let disk_size = self.terms.disk_size;
+        (range.offset()..range.end()).step_by(BATCH_BYTES).map_while(move |offset| {
+            let len = (range.end() - offset).min(BATCH_BYTES as u64);
+            ByteRange::checked(offset, len, disk_size).ok()
+        })
+    }
+
+    fn read_piece(&self, piece: ByteRange, buf: &mut [u8]) -> Result<(), Failure> {
+        let mut request = [ReadRequest::new(piece, buf)];
+        self.disk.read(&mut request);
+        let [request] = request;
+        request.result.map_err(|error| Failure::from(error).within(piece))
+    }
+}
+
+/// Ends the connection if its worker dies of a bug below, rather than leave the client waiting for ever.
+struct CloseOnPanic<'a>(&'a Socket);
+
+impl Drop for CloseOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.close();
+        }
+    }
+}
+
+/// A poisoned lock belongs to a connection that [`CloseOnPanic`] has ended: whoever comes next finds the stream's end.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
