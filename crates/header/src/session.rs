@@ -2,8 +2,11 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::raw::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -12,7 +15,7 @@ use libcryptsetup_rs::{CryptDevice, LibcryptErr, set_log_callback};
 use libcryptsetup_rs_sys as sys;
 use rustix::io::Errno;
 
-use crate::{Description, HeaderError, HeaderErrorKind};
+use crate::{Description, HeaderCopy, HeaderError, HeaderErrorKind};
 
 /// libcryptsetup's state is global in places (the log callback, the crypto backend's set-up), so only one session
 /// exists at a time.
@@ -65,10 +68,7 @@ impl Session {
         let mut session = Self::new(path)?;
         match session.device.context_handle().load::<()>(Some(EncryptionFormat::Luks2), None) {
             Ok(()) => Ok(session),
-            Err(LibcryptErr::IOError(error)) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                Err(session.no_header())
-            }
-            Err(error) => Err(session.failure("loading the LUKS2 header", error)),
+            Err(error) => Err(session.not_loaded(error)),
         }
     }
 
@@ -117,10 +117,23 @@ impl Session {
         HeaderError::new(path, kind, format!("{doing} failed: {reason}"))
     }
 
-    fn no_header(&mut self) -> HeaderError {
+    /// Tells a device without a header from one that cannot be read: libcryptsetup has one error number for a file that
+    /// is too short and for a failing disk.
+    fn not_loaded(&mut self, error: LibcryptErr) -> HeaderError {
+        let errno = match &error {
+            LibcryptErr::IOError(error) => error.raw_os_error().map(Errno::from_raw_os_error),
+            _ => None,
+        };
+        if !matches!(errno, Some(Errno::INVAL | Errno::IO)) {
+            return self.failure("loading the LUKS2 header", error);
+        }
         let said = MESSAGES.with_borrow_mut(std::mem::take).join(" ");
-        if let Err(error) = std::fs::File::open(&self.path) {
-            return HeaderError::io(&self.path, "opening", &error);
+        let first = File::open(&self.path).and_then(|file| file.read_exact_at(&mut [0; HeaderCopy::BINARY_LEN], 0));
+        match first {
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
+                return HeaderError::io(&self.path, "reading the LUKS2 header", &error);
+            }
+            _ => {}
         }
         let story = if self.is_luks1() {
             "this is a LUKS1 header; back it up, close the volume, and run `cryptsetup convert --type luks2`".to_owned()
