@@ -23,6 +23,8 @@ mod nonce;
 mod seal;
 mod sector_sealer;
 mod superblock_mac;
+#[cfg(test)]
+mod vectors;
 mod volume_key;
 mod xaes256gcm;
 mod xchacha20poly1305;

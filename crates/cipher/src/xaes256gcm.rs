@@ -31,7 +31,7 @@ impl Xaes256Gcm {
     }
 
     /// The key for nonces that begin like this one.
-    fn derive(&self, nonce: &Nonce<24>) -> Key256 {
+    pub(crate) fn derive(&self, nonce: &Nonce<24>) -> Key256 {
         let mut key = Key256::default();
         for (counter, half) in (1..).zip(key.chunks_exact_mut(16)) {
             // Counter, label "X", separator, context: exactly one block, so CMAC is one encryption.
