@@ -26,6 +26,14 @@ pub trait Export: Send {
     /// Where clients find the disk: a path or a URI.
     fn address(&self) -> String;
 
+    /// Takes the disk from its clients, if they let it go. An error of the kind `ResourceBusy` means that one does not
+    /// (a file system on it is mounted); then the disk is offered as before, and this can be tried again. After `Ok`
+    /// only [`stop`](Self::stop) is left to be called. Exports whose clients can be cut off at any time have nothing to
+    /// do here.
+    fn release(&mut self) -> Result<(), ExportError> {
+        Ok(())
+    }
+
     /// Lets requests in progress end, answers no new ones, and frees the address. The disk is not flushed: that is the
     /// owner's.
     fn stop(self: Box<Self>) -> Result<(), ExportError>;

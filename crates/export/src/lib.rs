@@ -5,9 +5,13 @@
 mod disk;
 mod errno;
 mod export;
+mod io_flusher;
+mod loop_device;
 
 pub mod fuse;
 pub mod nbd;
 
 pub use disk::Disk;
 pub use export::{Export, ExportError};
+pub use io_flusher::become_io_flusher;
+pub use loop_device::{LoopDevice, LoopOptions};
