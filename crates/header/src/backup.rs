@@ -1,5 +1,6 @@
 //! Copies of a header, for the day the first sectors of a disk are lost.
 
+use std::fs::File;
 use std::path::Path;
 
 use libcryptsetup_rs::consts::vals::EncryptionFormat;
@@ -25,7 +26,10 @@ impl Header {
         }
         let (mut session, _) = self.session()?;
         let written = session.device.backup_handle().header_backup(Some(EncryptionFormat::Luks2), backup);
-        written.map_err(|error| session.failure("backing up the header", error))
+        written.map_err(|error| session.failure("backing up the header", error))?;
+        // Someone may be about to destroy the original.
+        let synced = File::open(backup).and_then(|file| file.sync_all());
+        synced.map_err(|error| HeaderError::io(backup, "syncing the backup", &error))
     }
 
     /// Writes the header and key slots in `backup` to `device`, over those that are there, and loads them.

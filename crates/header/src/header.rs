@@ -1,5 +1,6 @@
 //! Making, loading and unlocking a header.
 
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use libcryptsetup_rs::consts::flags::CryptVolumeKey;
@@ -113,7 +114,7 @@ impl FormatOptions {
 
 impl Header {
     /// Writes a new header over whatever lies at the start of `device`, with `volume_key` in one key slot that
-    /// `passphrase` opens. A file grows to hold the header; the payload is not touched.
+    /// `passphrase` opens. A file that is shorter grows up to the payload; the payload itself is not touched.
     ///
     /// The key slot comes last: a header that a crash has left unfinished opens with nothing.
     pub fn format(
@@ -123,6 +124,8 @@ impl Header {
         passphrase: &Passphrase,
     ) -> Result<Self, HeaderError> {
         options.check(device, volume_key)?;
+        let grown = grow_file(device, options.offset());
+        grown.map_err(|error| HeaderError::io(device, "making room for the header", &error))?;
         let mut session = Session::new(device)?;
         let made = session.make(options, volume_key);
         made.map_err(|error| session.failure("writing a LUKS2 header", error))?;
@@ -207,7 +210,8 @@ impl Header {
         };
         let mut bytes = Zeroizing::new(vec![0; key_len].into_boxed_slice());
         let opened = session.device.volume_key_handle().get(slot, &mut bytes, Some(passphrase.expose()));
-        let (number, len) = opened.map_err(|error| self.slot_failure(session, description, "opening a key slot", error))?;
+        let (number, len) =
+            opened.map_err(|error| self.slot_failure(session, description, "opening a key slot", error))?;
         if len != key_len {
             return Err(HeaderError::changed(&self.device));
         }
@@ -251,6 +255,13 @@ impl Header {
     pub(crate) fn error(&self, kind: HeaderErrorKind, story: impl Into<String>) -> HeaderError {
         HeaderError::new(&self.device, kind, story)
     }
+}
+
+/// Makes a file at least `len` bytes long. A block device stays as it is, and libcryptsetup refuses it if it is short.
+fn grow_file(device: &Path, len: u64) -> std::io::Result<()> {
+    let file = OpenOptions::new().write(true).open(device)?;
+    let present = file.metadata()?;
+    if present.is_file() && present.len() < len { file.set_len(len) } else { Ok(()) }
 }
 
 impl HeaderError {

@@ -132,3 +132,55 @@ fn checksum(binary: &[u8; BINARY_LEN], area: &[u8]) -> Vec<u8> {
 fn big_endian(binary: &[u8], field: Range<usize>) -> u64 {
     binary[field].iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A copy of 16 KiB with the sequence number 7.
+    fn copy() -> HeaderCopy {
+        let mut binary = Box::new([0; BINARY_LEN]);
+        binary[VERSION].copy_from_slice(&2u16.to_be_bytes());
+        binary[LEN].copy_from_slice(&16384u64.to_be_bytes());
+        binary[SEQUENCE].copy_from_slice(&7u64.to_be_bytes());
+        binary[CHECKSUM_NAME][..6].copy_from_slice(b"sha256");
+        HeaderCopy { binary, len: 16384, json: json!({}) }
+    }
+
+    #[test]
+    fn successors_are_two_copies_of_one_header() {
+        let json = json!({ "segments": { "0": {} } });
+        let [primary, secondary] = copy().successors(&json, [[1; 64], [2; 64]]).unwrap();
+        for bytes in [&primary, &secondary] {
+            let parsed = HeaderCopy::parse(bytes).unwrap();
+            assert_eq!((parsed.json(), parsed.sequence()), (&json, 8));
+        }
+        assert_eq!((&primary[MAGIC], big_endian(&primary, OFFSET)), (PRIMARY_MAGIC, 0));
+        assert_eq!((&secondary[MAGIC], big_endian(&secondary, OFFSET)), (SECONDARY_MAGIC, 16384));
+        assert_ne!(primary[SALT], secondary[SALT]);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let [mut bytes, _] = copy().successors(&json!({ "a": 1 }), [[1; 64]; 2]).unwrap();
+        for offset in (0..600).chain(BINARY_LEN..BINARY_LEN + 16) {
+            bytes[offset] ^= 0x10;
+            // What the checksum does not fill stays unused.
+            let unused = (CHECKSUM.start + SHA256_OUTPUT_LEN..CHECKSUM.end).contains(&offset);
+            assert_eq!(HeaderCopy::parse(&bytes).is_ok(), unused, "byte {offset}");
+            bytes[offset] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn cut_off_and_overlong_copies_are_refused() {
+        let [bytes, _] = copy().successors(&json!({}), [[1; 64]; 2]).unwrap();
+        for len in [0, 1, 4095, 4096, 16383] {
+            assert_eq!(HeaderCopy::parse(&bytes[..len]).err(), Some(BadCopy::Length));
+        }
+        let large = json!("x".repeat(16384 - BINARY_LEN - 2));
+        assert_eq!(copy().successors(&large, [[1; 64]; 2]).err(), Some(BadCopy::TooLarge));
+    }
+}

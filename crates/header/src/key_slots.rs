@@ -59,7 +59,8 @@ impl Header {
         self.refuse_without_room(&description, "a change in place could lose the key in a crash, so remove one first")?;
         session.set_pbkdf(pbkdf).map_err(|error| session.failure("setting the key derivation", error))?;
         let changed = session.device.keyslot_handle().change_by_passphrase(slot, None, old.expose(), new.expose());
-        let number = changed.map_err(|error| self.slot_failure(&session, &description, "changing a key slot", error))?;
+        let number =
+            changed.map_err(|error| self.slot_failure(&session, &description, "changing a key slot", error))?;
         self.reload(session)?;
         Ok(number)
     }

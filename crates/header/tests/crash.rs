@@ -5,6 +5,7 @@
 //! what was not, in any order. In each of them the header is loaded and opened.
 //!
 //! `SEALDISK_CRASH_STATES` sets the number of states for each operation, `SEALDISK_CRASH_SEED` repeats a run.
+#![allow(clippy::unwrap_used, reason = "a failed expectation in a test is a failed test")]
 
 mod common;
 #[path = "crash/states.rs"]
@@ -183,17 +184,21 @@ fn removing_a_key_never_loses_another_one() {
 /// Half a format opens with nothing, and above all not as an ordinary LUKS2 volume.
 #[test]
 fn a_format_is_whole_or_opens_with_nothing() {
-    enumerate("format", |_| (), |device| {
-        let Ok(header) = Header::load(device) else { return };
-        match header.unlock(&passphrase("old"), None) {
-            Ok(opened) => {
-                assert_eq!(*header.payload(), payload());
-                assert!(opened.expose() == key().expose(), "another volume key");
+    enumerate(
+        "format",
+        |_| (),
+        |device| {
+            let Ok(header) = Header::load(device) else { return };
+            match header.unlock(&passphrase("old"), None) {
+                Ok(opened) => {
+                    assert_eq!(*header.payload(), payload());
+                    assert!(opened.expose() == key().expose(), "another volume key");
+                }
+                Err(error) => assert!(
+                    matches!(error.kind(), HeaderErrorKind::Erased | HeaderErrorKind::WrongPassphrase),
+                    "{error}"
+                ),
             }
-            Err(error) => assert!(
-                matches!(error.kind(), HeaderErrorKind::Erased | HeaderErrorKind::WrongPassphrase),
-                "{error}"
-            ),
-        }
-    });
+        },
+    );
 }

@@ -1,4 +1,5 @@
 //! Debian's cryptsetup and we work on each other's headers.
+#![allow(clippy::unwrap_used, reason = "a failed expectation in a test is a failed test")]
 
 mod common;
 
@@ -27,7 +28,9 @@ fn luks_dump_shows_a_sealed_volume_for_what_it_is() {
     options.label = Some("pgdata".to_owned());
     let header = Header::format(&volume.path(), &options, &volume.key, &passphrase("first")).unwrap();
     let dump = cryptsetup(&["luksDump", text(&volume.path())]);
-    for shown in ["Label:         \tpgdata", "Subsystem:     \tsealdisk", "cipher: sealdisk-aegis-256", "offset: 16777216"] {
+    for shown in
+        ["Label:         \tpgdata", "Subsystem:     \tsealdisk", "cipher: sealdisk-aegis-256", "offset: 16777216"]
+    {
         assert!(dump.contains(shown), "no {shown:?} in\n{dump}");
     }
     assert_eq!(header.label(), Some("pgdata"));
@@ -51,7 +54,8 @@ fn a_passphrase_added_by_either_opens_with_the_other() {
         assert_eq!(number, 7);
         let third = volume.key_file("third");
         cryptsetup(&["open", "--test-passphrase", text(&device), "--key-file", &third]);
-        let refused = cryptsetup_refuses(&["open", "--test-passphrase", text(&device), "--key-file", &volume.key_file("no")]);
+        let refused =
+            cryptsetup_refuses(&["open", "--test-passphrase", text(&device), "--key-file", &volume.key_file("no")]);
         assert_eq!(refused.0, 2, "{}", refused.1);
         volume.assert_refuses("no");
         assert_eq!(*volume.header().payload(), payload);
@@ -93,7 +97,9 @@ fn our_changes_are_cryptsetups() {
     assert_eq!(header.add_key(&passphrase("second"), &passphrase("third"), None, Pbkdf::CHEAPEST).unwrap(), 1);
     let opens = |text: &str| {
         let key = volume.key_file(text);
-        cryptsetup_with(&["open", "--test-passphrase", device.to_str().unwrap(), "--key-file", &key], "").status.success()
+        cryptsetup_with(&["open", "--test-passphrase", device.to_str().unwrap(), "--key-file", &key], "")
+            .status
+            .success()
     };
     assert!(!opens("first") && opens("second") && opens("third"));
 
@@ -230,7 +236,8 @@ fn cryptsetup_neither_opens_nor_reencrypts_a_sealed_volume() {
     cryptsetup_refuses(&["open", text(&device), &name, "--key-file", &first]);
     assert!(!Path::new("/dev/mapper").join(&name).exists());
     let detached = volume.file("detached");
-    for arguments in [&["--init-only"][..], &["--force-offline-reencrypt"], &["--decrypt", "--header", text(&detached)]] {
+    for arguments in [&["--init-only"][..], &["--force-offline-reencrypt"], &["--decrypt", "--header", text(&detached)]]
+    {
         let mut all = vec!["reencrypt", "--batch-mode", text(&device), "--key-file", &first];
         all.extend(arguments);
         cryptsetup_refuses(&all);
@@ -246,7 +253,8 @@ fn a_plain_volume_is_what_luks_format_makes() {
     let theirs = Volume::empty();
     let key = theirs.key_file("first");
     let device = theirs.path();
-    let mut format = vec!["luksFormat", "--batch-mode", "--type", "luks2", "--sector-size", "4096", "--key-size", "512"];
+    let mut format =
+        vec!["luksFormat", "--batch-mode", "--type", "luks2", "--sector-size", "4096", "--key-size", "512"];
     format.extend(["--cipher", "aes-xts-plain64", text(&device), &key]);
     format.extend(CHEAP);
     cryptsetup(&format);
@@ -262,12 +270,15 @@ fn a_plain_volume_is_what_luks_format_makes() {
 
 #[test]
 fn plain_volumes_of_cryptsetup_load_with_every_sector_key_and_offset() {
-    for (sector, bits, offset) in [("512", "256", "32768"), ("512", "512", "65536"), ("4096", "256", "40960"), ("1024", "512", "32768")] {
+    for (sector, bits, offset) in
+        [("512", "256", "32768"), ("512", "512", "65536"), ("4096", "256", "40960"), ("1024", "512", "32768")]
+    {
         let volume = Volume::empty();
         let device = volume.path();
         std::fs::File::options().write(true).open(&device).unwrap().set_len(40 << 20).unwrap();
         let key = volume.key_file("first");
-        let mut format = vec!["luksFormat", "--batch-mode", "--type", "luks2", "--sector-size", sector, "--key-size", bits];
+        let mut format =
+            vec!["luksFormat", "--batch-mode", "--type", "luks2", "--sector-size", sector, "--key-size", bits];
         format.extend(["--offset", offset, "--cipher", "aes-xts-plain64", text(&device), &key]);
         format.extend(CHEAP);
         cryptsetup(&format);
@@ -325,7 +336,8 @@ fn headers_that_are_not_for_us_say_why() {
     assert_eq!(*luks1.kind(), HeaderErrorKind::NoHeader);
     assert!(luks1.to_string().contains("convert"), "{luks1}");
 
-    let other = format(&[&["--type", "luks2", "--cipher", "aes-cbc-essiv:sha256", "--key-size", "256"], &CHEAP[..]].concat());
+    let other =
+        format(&[&["--type", "luks2", "--cipher", "aes-cbc-essiv:sha256", "--key-size", "256"], &CHEAP[..]].concat());
     assert_eq!(*other.kind(), HeaderErrorKind::Unsupported(Unsupported::Cipher("aes-cbc-essiv:sha256".to_owned())));
 
     std::fs::write(&device, b"").unwrap();
@@ -345,7 +357,10 @@ fn an_unbound_key_slot_opens_nothing() {
     let output = cryptsetup_with(&add, "");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut header = volume.header();
-    assert_eq!(header.key_slots().iter().map(|slot| (slot.number, slot.bound)).collect::<Vec<_>>(), [(0, true), (5, false)]);
+    assert_eq!(
+        header.key_slots().iter().map(|slot| (slot.number, slot.bound)).collect::<Vec<_>>(),
+        [(0, true), (5, false)]
+    );
     assert_eq!(*header.unlock(&passphrase("unbound"), Some(5)).unwrap_err().kind(), HeaderErrorKind::NoSuchSlot);
     volume.assert_refuses("unbound");
     let last = header.kill_slot(0, LastSlot::Keep).unwrap_err();

@@ -11,6 +11,7 @@
 //! bytes OFFSET HEX         of the device, checksums made right
 //! torn OFFSET HEX          of the device, checksums left wrong
 //! ```
+#![allow(clippy::unwrap_used, reason = "a failed expectation in a test is a failed test")]
 
 mod common;
 
@@ -42,7 +43,8 @@ fn vectors() -> Vec<Vector> {
 fn parse(file: &Path) -> Vector {
     let text = std::fs::read_to_string(file).unwrap();
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-    let mut field = |name| lines.next().unwrap().strip_prefix(name).unwrap_or_else(|| panic!("{file:?}: no {name}")).to_owned();
+    let mut field =
+        |name| lines.next().unwrap().strip_prefix(name).unwrap_or_else(|| panic!("{file:?}: no {name}")).to_owned();
     let (base, expect) = (field("base: "), field("expect: "));
     let base = match base.as_str() {
         "sealed" => sealed(),
@@ -167,7 +169,9 @@ fn every_corruption_does_what_its_file_says() {
         }
         // Whatever it is, our other verbs neither panic nor write to a header that was refused.
         if found.starts_with("refused") || found == "no-header" {
-            assert!(Header::restore(&sealed_volume.path(), &target.path(), sealdisk_header::RestoreCheck::None).is_err());
+            assert!(
+                Header::restore(&sealed_volume.path(), &target.path(), sealdisk_header::RestoreCheck::None).is_err()
+            );
             assert!(std::fs::read(target.path()).unwrap() == image, "{}: loading wrote to it", vector.name);
         } else if let Ok(mut header) = Header::load(&target.path()) {
             let _ = header.change_key(&passphrase("first"), &passphrase("second"), None, Pbkdf::CHEAPEST);

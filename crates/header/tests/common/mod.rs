@@ -112,7 +112,11 @@ pub fn cryptsetup(arguments: &[&str]) -> String {
 /// Runs cryptsetup, which must fail; returns its exit code and what it said.
 pub fn cryptsetup_refuses(arguments: &[&str]) -> (i32, String) {
     let output = cryptsetup_with(arguments, "");
-    assert!(!output.status.success(), "cryptsetup {arguments:?} succeeded: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        !output.status.success(),
+        "cryptsetup {arguments:?} succeeded: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 

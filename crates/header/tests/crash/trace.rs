@@ -18,12 +18,19 @@ pub type Epoch = Vec<Write>;
 pub fn record(mut command: Command, file: &Path, log: &Path) -> Vec<Epoch> {
     let mut strace = Command::new("strace");
     strace.args(["-f", "-xx", "-s", "33554432", "-P", file.to_str().unwrap(), "-o", log.to_str().unwrap()]);
-    strace.arg("--trace=read,readv,pread64,write,writev,pwrite64,pwritev,pwritev2,lseek,close,fsync,fdatasync,\
-                sync_file_range,ftruncate,fallocate,copy_file_range,sendfile,mmap");
+    strace.arg(
+        "--trace=read,readv,pread64,write,writev,pwrite64,pwritev,pwritev2,lseek,close,fsync,fdatasync,\
+                sync_file_range,ftruncate,fallocate,copy_file_range,sendfile,mmap",
+    );
     strace.arg(command.get_program()).args(command.get_args());
     strace.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = strace.output().expect("strace must be installed: Debian package strace");
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     command.env_clear();
     parse(&std::fs::read_to_string(log).unwrap())
 }
