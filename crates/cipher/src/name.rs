@@ -1,5 +1,7 @@
 //! The ciphers by name.
 
+use crate::{Form, Seal};
+
 /// How sectors are encrypted. The names are fixed: they stand in headers and scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CipherName {
@@ -43,6 +45,19 @@ impl CipherName {
             Self::Aes256Gcm | Self::XChaCha20Poly1305 => 24 + 16,
             Self::Aes256XtsRandom => 16,
             Self::Aes256Xts => 0,
+        }
+    }
+
+    /// What a slot under this cipher claims of its sector, **unverified** and readable without a key: [`Form::Zero`],
+    /// [`Form::Plain`] or [`Form::FoldMark`]. `None`: nothing was ever sealed there, or it is nonsense.
+    pub fn claimed_form(self, slot: &Seal) -> Option<Form> {
+        match self {
+            Self::Aes256Xts => None,
+            Self::Aes256XtsRandom => crate::xts_random::claimed_form(slot),
+            Self::Aegis256 | Self::Aes256Gcm | Self::XChaCha20Poly1305 => {
+                let form = Form::from_byte(*slot.as_bytes().first()?)?;
+                matches!(form, Form::Zero | Form::Plain | Form::FoldMark).then_some(form)
+            }
         }
     }
 

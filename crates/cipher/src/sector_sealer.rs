@@ -19,8 +19,6 @@ pub(crate) trait SectorCipher: Send + Sync {
     fn seal(&self, lba: Lba, form: Form, nonce: FreshNonce, text: &[u8], out: &mut [u8]) -> Seal;
     /// Encrypts `text` in place.
     fn seal_in_place(&self, lba: Lba, form: Form, nonce: FreshNonce, text: &mut [u8]) -> Seal;
-    /// What a sector's slot says, unverified.
-    fn claimed_form(&self, slot: &Seal) -> Option<Form>;
     /// Verifies what [`Self::mark`] has made.
     fn open_mark(&self, lba: Lba, form: Form, slot: &Seal) -> Result<(), NotAuthentic>;
     /// Decrypts in place what was sealed in this form. What is in `text` after a failure is not defined.
@@ -57,11 +55,6 @@ impl SectorCipher for Authenticated {
 
     fn seal_in_place(&self, lba: Lba, form: Form, nonce: FreshNonce, text: &mut [u8]) -> Seal {
         self.aead.seal_in_place(form, nonce, self.associated_data(lba, form).as_bytes(), text)
-    }
-
-    fn claimed_form(&self, slot: &Seal) -> Option<Form> {
-        let form = Form::from_byte(*slot.as_bytes().first()?)?;
-        matches!(form, Form::Zero | Form::Plain | Form::FoldMark).then_some(form)
     }
 
     fn open_mark(&self, lba: Lba, form: Form, slot: &Seal) -> Result<(), NotAuthentic> {
@@ -179,7 +172,7 @@ impl SectorSealer {
     /// What the slot claims, **unverified**: [`Form::Zero`], [`Form::Plain`] or [`Form::FoldMark`]. `None`: nothing was
     /// ever sealed here, or the slot was overwritten with nonsense.
     pub fn claimed_form(&self, slot: &Seal) -> Option<Form> {
-        self.cipher.claimed_form(slot)
+        self.name.claimed_form(slot)
     }
 
     /// Verifies that the slot says "reads as zeros" of this sector.
@@ -228,13 +221,24 @@ impl SectorSealer {
     /// If a buffer does not have 4096 bytes.
     pub fn opens_as(&self, lba: Lba, sealed: &Sealed, sector: &[u8], scratch: &mut [u8]) -> bool {
         scratch.copy_from_slice(sector);
-        let scratch: &mut [u8; SECTOR_SIZE] = scratch.try_into().expect(WHOLE_SECTOR);
-        let opens = match sealed.form {
-            SealedForm::Plain => self.cipher.open(lba, Form::Plain, &sealed.seal, scratch).is_ok(),
-            SealedForm::Folded => self.embedded_seal(sector) == sealed.seal && self.open_folded(lba, scratch).is_ok(),
-        };
+        let opens = self.open_sealed(lba, sealed, scratch).is_ok();
         scratch.fill(0);
         opens
+    }
+
+    /// Opens a sector in place that is known to have been sealed so, without looking at its slot: one that waits to be
+    /// written, or one that a journal speaks of. A folded sector must carry that very seal. After a failure the buffer
+    /// holds zeros.
+    ///
+    /// # Panics
+    /// If `sector` does not have 4096 bytes.
+    pub fn open_sealed(&self, lba: Lba, sealed: &Sealed, sector: &mut [u8]) -> Result<(), NotAuthentic> {
+        let opened = match sealed.form {
+            SealedForm::Plain => self.cipher.open(lba, Form::Plain, &sealed.seal, sector),
+            SealedForm::Folded if self.embedded_seal(sector) != sealed.seal => Err(NotAuthentic),
+            SealedForm::Folded => self.open_folded(lba, (&mut *sector).try_into().expect(WHOLE_SECTOR)),
+        };
+        opened.inspect_err(|NotAuthentic| sector.fill(0))
     }
 
     /// Opens and unfolds a folded sector with the seal at its end. What is in it after a failure is not defined.

@@ -39,6 +39,15 @@ impl XtsRandom {
     }
 }
 
+/// What a slot says of its sector.
+pub(crate) fn claimed_form(slot: &Seal) -> Option<Form> {
+    match <[u8; IV_LEN]>::try_from(slot.as_bytes()).ok()? {
+        ZERO => Some(Form::Zero),
+        FOLD_MARK => Some(Form::FoldMark),
+        _ => Some(Form::Plain),
+    }
+}
+
 impl SectorCipher for XtsRandom {
     fn seal_len(&self) -> usize {
         IV_LEN
@@ -60,16 +69,8 @@ impl SectorCipher for XtsRandom {
         Seal::from_slice(&iv)
     }
 
-    fn claimed_form(&self, slot: &Seal) -> Option<Form> {
-        match <[u8; IV_LEN]>::try_from(slot.as_bytes()).ok()? {
-            ZERO => Some(Form::Zero),
-            FOLD_MARK => Some(Form::FoldMark),
-            _ => Some(Form::Plain),
-        }
-    }
-
     fn open_mark(&self, _: Lba, form: Form, slot: &Seal) -> Result<(), NotAuthentic> {
-        if self.claimed_form(slot) == Some(form) { Ok(()) } else { Err(NotAuthentic) }
+        if claimed_form(slot) == Some(form) { Ok(()) } else { Err(NotAuthentic) }
     }
 
     fn open(&self, lba: Lba, _: Form, seal: &Seal, text: &mut [u8]) -> Result<(), NotAuthentic> {

@@ -82,16 +82,26 @@ impl ByteRange {
     /// The range sector by sector: which part of each sector it covers, and where that part lies in a buffer that holds
     /// the range's bytes.
     pub fn pieces(self) -> impl Iterator<Item = Piece> {
-        self.touched_sectors().iter().map(move |lba| {
-            let sector_start = lba.0 * SECTOR_SIZE as u64;
-            let start = self.offset.max(sector_start);
-            let end = self.end().min(sector_start + SECTOR_SIZE as u64);
-            Piece {
-                lba,
-                in_sector: (start - sector_start) as usize..(end - sector_start) as usize,
-                in_buffer: (start - self.offset) as usize..(end - self.offset) as usize,
-            }
-        })
+        self.touched_sectors().iter().map(move |lba| self.piece(lba))
+    }
+
+    /// The pieces that are not whole sectors: at most the first and the last.
+    pub fn ragged_pieces(self) -> impl Iterator<Item = Piece> {
+        let sectors = self.touched_sectors();
+        let first = sectors.iter().next();
+        let last = sectors.iter().next_back().filter(|last| Some(*last) != first);
+        first.into_iter().chain(last).map(move |lba| self.piece(lba)).filter(|piece| !piece.is_whole_sector())
+    }
+
+    fn piece(&self, lba: Lba) -> Piece {
+        let sector_start = lba.0 * SECTOR_SIZE as u64;
+        let start = self.offset.max(sector_start);
+        let end = self.end().min(sector_start + SECTOR_SIZE as u64);
+        Piece {
+            lba,
+            in_sector: (start - sector_start) as usize..(end - sector_start) as usize,
+            in_buffer: (start - self.offset) as usize..(end - self.offset) as usize,
+        }
     }
 }
 
@@ -120,6 +130,8 @@ mod tests {
                 next = piece.in_buffer.end;
             }
             assert_eq!(next as u64, len);
+            let ragged: Vec<_> = range.pieces().filter(|piece| !piece.is_whole_sector()).collect();
+            assert_eq!(range.ragged_pieces().collect::<Vec<_>>(), ragged);
         }
     }
 

@@ -38,6 +38,26 @@ pub enum VolumeError {
         #[source]
         source: StoreError,
     },
+    /// The store could not read a sector, or its seal.
+    #[error("sector {sector} of volume {volume} cannot be read: {source}")]
+    Unreadable {
+        /// The volume's name.
+        volume: String,
+        /// The sector.
+        sector: Lba,
+        /// What the store said.
+        #[source]
+        source: StoreError,
+    },
+    /// There were no random bytes for nonces, so nothing was written.
+    #[error("volume {volume}: the operating system gave no random bytes: {source}")]
+    NoRandomness {
+        /// The volume's name.
+        volume: String,
+        /// What the operating system said.
+        #[source]
+        source: getrandom::Error,
+    },
     /// The volume is read-only.
     #[error("volume {volume} is attached read-only")]
     ReadOnly {
@@ -62,7 +82,7 @@ impl VolumeError {
         match self {
             Self::NotAuthentic { .. } => VolumeErrorKind::NotAuthentic,
             Self::Store { source, .. } if source.is_no_space() => VolumeErrorKind::NoSpace,
-            Self::Store { .. } => VolumeErrorKind::Store,
+            Self::Store { .. } | Self::Unreadable { .. } | Self::NoRandomness { .. } => VolumeErrorKind::Store,
             Self::ReadOnly { .. } => VolumeErrorKind::ReadOnly,
             Self::Failed { .. } => VolumeErrorKind::Failed,
         }

@@ -1,7 +1,16 @@
 //! A volume: the only place where cipher, layout and store meet.
 
 mod error;
+mod journal;
+mod keeper;
+mod open_error;
+mod plain;
 mod request;
+mod sealed;
+mod volume;
 
 pub use error::{VolumeError, VolumeErrorKind};
+pub use open_error::{OpenError, OpenErrorKind};
 pub use request::{Allocation, ReadRequest, Space, WriteRequest};
+pub use sealed::SectorForms;
+pub use volume::{CheckReport, Inspection, OpenOptions, State, Status, Volume};

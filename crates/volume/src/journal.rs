@@ -1,0 +1,6 @@
+//! The write-ahead log of stores that cannot write data and seals as one: what makes them change together.
+
+pub(crate) mod frame;
+pub(crate) mod record;
+pub(crate) mod ring;
+pub(crate) mod scan;

@@ -1,0 +1,133 @@
+//! Reading a journal after a crash: which frames are whole, and whether any is missing that must have been there.
+
+use sealdisk_layout::JournalTail;
+use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError};
+use sealdisk_units::StoreRange;
+
+use super::frame::{FrameCodec, FrameHeader, PAGE};
+use super::record::Record;
+use super::ring::Ring;
+
+/// A whole frame.
+pub(crate) struct Frame {
+    pub(crate) sequence: u64,
+    /// The records, and for those that have one the payload page's offset in the store.
+    pub(crate) records: Vec<(Record, Option<u64>)>,
+}
+
+/// Why a journal cannot be believed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadJournal {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A frame is missing although a later one shows that it had been made durable.
+    #[error("frame {missing} of the journal is damaged or missing although frame {later} was written after it")]
+    Damaged { missing: u64, later: u64 },
+}
+
+/// Reads all frames from `tail` on. `payload_is_whole` says whether a payload page is what its record says.
+///
+/// The first frame that is not whole ends the journal: it was being written when the crash came, since the next frame is
+/// begun only after a sync. So if any later frame can be found anywhere, one that had been made durable was lost.
+pub(crate) fn read_frames(
+    store: &dyn Store,
+    journal: StoreRange,
+    tail: JournalTail,
+    codec: &FrameCodec,
+    payload_is_whole: impl Fn(&Record, &[u8]) -> bool,
+) -> Result<(Vec<Frame>, Ring), BadJournal> {
+    let mut ring = Ring::new(journal.len, tail);
+    let mut frames = Vec::new();
+    'frames: loop {
+        let head = ring.head();
+        for position in [head.position, 0] {
+            if let Some((frame, frame_len, tag)) =
+                read_frame(store, journal, JournalTail { position, ..head }, codec, &payload_is_whole)?
+                && let Some(slot) = ring.place(frame_len).filter(|slot| slot.position == position)
+            {
+                frames.push(frame);
+                ring.append(slot, frame_len, tag);
+                continue 'frames;
+            }
+        }
+        break;
+    }
+    match later_frame(store, journal, ring.head().sequence, codec)? {
+        Some(later) => Err(BadJournal::Damaged { missing: ring.head().sequence, later }),
+        None => Ok((frames, ring)),
+    }
+}
+
+type FoundFrame = (Frame, u64, [u8; 16]);
+
+fn read_frame(
+    store: &dyn Store,
+    journal: StoreRange,
+    expected: JournalTail,
+    codec: &FrameCodec,
+    payload_is_whole: &impl Fn(&Record, &[u8]) -> bool,
+) -> Result<Option<FoundFrame>, StoreError> {
+    let position = expected.position;
+    if position + PAGE as u64 > journal.len {
+        return Ok(None);
+    }
+    let mut first_part = AlignedBuf::new(PAGE);
+    store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
+    let Some(header) = FrameHeader::decode(&first_part) else { return Ok(None) };
+    if header.sequence != expected.sequence
+        || header.previous_tag != expected.previous_tag
+        || position + header.frame_len() > journal.len
+    {
+        return Ok(None);
+    }
+    if header.list_end() > PAGE {
+        first_part = AlignedBuf::new(header.list_end());
+        store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
+    }
+    let Some(opened) = codec.open(&header, position, &first_part) else { return Ok(None) };
+    let payload_start = journal.offset + position + header.list_end() as u64;
+    let mut payload = AlignedBuf::new(header.payload_pages as usize * PAGE);
+    store.read(&mut [ReadExtent { offset: payload_start, buf: &mut payload }])?;
+    let mut pages = payload.chunks_exact(PAGE).enumerate();
+    let mut records = Vec::with_capacity(opened.records.len());
+    for record in opened.records {
+        let page = if record.has_payload() { pages.next() } else { None };
+        if let Some((_, bytes)) = page
+            && !payload_is_whole(&record, bytes)
+        {
+            return Ok(None);
+        }
+        records.push((record, page.map(|(index, _)| payload_start + (index * PAGE) as u64)));
+    }
+    Ok(Some((Frame { sequence: header.sequence, records }, header.frame_len(), opened.tag)))
+}
+
+/// A frame of this volume with a sequence number above `sequence`, anywhere in the journal.
+fn later_frame(
+    store: &dyn Store,
+    journal: StoreRange,
+    sequence: u64,
+    codec: &FrameCodec,
+) -> Result<Option<u64>, StoreError> {
+    const CHUNK: u64 = 1 << 20;
+    let mut chunk = AlignedBuf::new(CHUNK.min(journal.len) as usize);
+    let mut start = 0;
+    while start < journal.len {
+        let len = (journal.len - start).min(CHUNK) as usize;
+        store.read(&mut [ReadExtent { offset: journal.offset + start, buf: &mut chunk[..len] }])?;
+        for (index, page) in chunk[..len].chunks_exact(PAGE).enumerate() {
+            let position = start + (index * PAGE) as u64;
+            let Some(header) = FrameHeader::decode(page).filter(|header| header.sequence > sequence) else { continue };
+            if position + header.frame_len() > journal.len {
+                continue;
+            }
+            let mut first_part = AlignedBuf::new(header.list_end());
+            store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
+            if codec.open(&header, position, &first_part).is_some() {
+                return Ok(Some(header.sequence));
+            }
+        }
+        start += len as u64;
+    }
+    Ok(None)
+}

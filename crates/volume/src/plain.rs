@@ -1,0 +1,285 @@
+//! An ordinary LUKS2 volume: every sector in its place, encrypted as dm-crypt does it. No seals, no journal.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use sealdisk_cipher::{VolumeKey, XtsPlain64};
+use sealdisk_layout::PlainPayload;
+use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
+use sealdisk_units::ByteRange;
+
+use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
+
+/// Bytes that are encrypted before they are handed to the store.
+const AT_ONCE: usize = 1 << 20;
+/// Locks for partial encryption sectors; unrelated ones seldom share one.
+const STRIPES: usize = 256;
+
+/// An open LUKS2 volume.
+pub(crate) struct PlainVolume {
+    name: String,
+    store: Arc<dyn Store>,
+    cipher: XtsPlain64,
+    offset: u64,
+    sector_size: u64,
+    size: u64,
+    read_only: bool,
+    failed: OnceLock<String>,
+    /// Held while part of an encryption sector is changed, and by whole-sector writers that begin or end there.
+    stripes: Vec<Mutex<()>>,
+}
+
+/// The size of the disk in bytes: what is left of the store, in whole encryption sectors, or what the header fixes.
+pub(crate) fn size_of_payload(store: &dyn Store, payload: &PlainPayload) -> Result<u64, OpenError> {
+    let room = store.size()?.checked_sub(payload.offset).ok_or_else(|| {
+        OpenError::BadPayload(format!(
+            "the store ends before the data begins, at byte {}: it was cut off",
+            payload.offset
+        ))
+    })?;
+    let sector = u64::from(payload.sector_size);
+    match payload.size {
+        None => Ok(room / sector * sector),
+        Some(size) if size.is_multiple_of(sector) => Ok(size),
+        Some(size) => Err(OpenError::BadPayload(format!(
+            "the header says {size} bytes of data, which is no multiple of its sector size {sector}"
+        ))),
+    }
+}
+
+impl PlainVolume {
+    pub(crate) fn open(
+        store: Arc<dyn Store>,
+        name: &str,
+        payload: &PlainPayload,
+        key: &VolumeKey,
+        options: OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let cipher = XtsPlain64::new(key, payload.sector_size, payload.iv_tweak)
+            .map_err(|error| OpenError::BadPayload(error.to_string()))?;
+        Ok(Self {
+            name: name.to_owned(),
+            size: size_of_payload(&*store, payload)?,
+            cipher,
+            offset: payload.offset,
+            sector_size: u64::from(payload.sector_size),
+            read_only: options.read_only,
+            failed: OnceLock::new(),
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            store,
+        })
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failed.get().map(String::as_str)
+    }
+
+    pub(crate) fn implementation(&self) -> &'static str {
+        self.cipher.implementation()
+    }
+
+    pub(crate) fn read(&self, batch: &mut [ReadRequest<'_>]) {
+        // Aligned requests are read where they are wanted, all at once.
+        let mut extents = Vec::with_capacity(batch.len());
+        for request in batch.iter_mut().filter(|request| self.is_aligned(request.range)) {
+            extents.push(ReadExtent { offset: self.offset + request.range.offset(), buf: &mut *request.buf });
+        }
+        let together = self.store.read(&mut extents).is_ok();
+        drop(extents);
+        for request in batch.iter_mut() {
+            request.result = if self.is_aligned(request.range) {
+                let read = if together { Ok(()) } else { self.fetch(request.range, request.buf) };
+                read.map(|()| self.cipher.decrypt(request.range.offset() / 512, request.buf))
+            } else {
+                self.read_unaligned(request.range, request.buf)
+            };
+        }
+    }
+
+    fn fetch(&self, range: ByteRange, buf: &mut [u8]) -> Result<(), VolumeError> {
+        let mut extent = [ReadExtent { offset: self.offset + range.offset(), buf }];
+        self.store.read(&mut extent).map_err(|error| self.store_error(error))
+    }
+
+    fn read_unaligned(&self, range: ByteRange, buf: &mut [u8]) -> Result<(), VolumeError> {
+        let around = self.sectors_around(range);
+        let mut sectors = zeroize::Zeroizing::new(vec![0; around.len() as usize]);
+        self.fetch(around, &mut sectors)?;
+        self.cipher.decrypt(around.offset() / 512, &mut sectors);
+        let start = (range.offset() - around.offset()) as usize;
+        buf.copy_from_slice(&sectors[start..start + buf.len()]);
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, batch: &mut [WriteRequest<'_>]) {
+        let mut encrypted = Vec::new();
+        let mut pending: Vec<(usize, usize)> = Vec::new();
+        let mut held = 0;
+        for index in 0..batch.len() {
+            let (range, buf) = (batch[index].range, batch[index].buf);
+            batch[index].result = self.check_writable();
+            if batch[index].result.is_err() || range.is_empty() {
+                continue;
+            }
+            if self.is_aligned(range) && buf.len() <= AT_ONCE {
+                let mut sectors = AlignedBuf::new(buf.len());
+                self.cipher.encrypt_into(range.offset() / 512, buf, &mut sectors);
+                held += buf.len();
+                pending.push((index, encrypted.len()));
+                encrypted.push((range, sectors));
+                if held < AT_ONCE {
+                    continue;
+                }
+            } else {
+                batch[index].result = self.write_alone(range, buf);
+            }
+            self.write_pending(batch, &mut pending, &mut encrypted);
+            held = 0;
+        }
+        self.write_pending(batch, &mut pending, &mut encrypted);
+    }
+
+    /// Hands encrypted requests to the store together, or one by one where they overlap or fail.
+    fn write_pending(
+        &self,
+        batch: &mut [WriteRequest<'_>],
+        pending: &mut Vec<(usize, usize)>,
+        encrypted: &mut Vec<(ByteRange, AlignedBuf)>,
+    ) {
+        let mut ranges: Vec<_> = encrypted.iter().map(|(range, _)| (range.offset(), range.end())).collect();
+        ranges.sort_unstable();
+        let apart = ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+        let extents: Vec<_> =
+            encrypted.iter().map(|(range, buf)| WriteExtent { offset: self.offset + range.offset(), buf }).collect();
+        let guards = self.lock_edges(encrypted.iter().map(|(range, _)| *range));
+        if !(apart && self.store.write(&extents).is_ok()) {
+            for (index, at) in pending.iter() {
+                let written = self.store.write(std::slice::from_ref(&extents[*at]));
+                batch[*index].result = written.map_err(|error| self.store_error(error));
+            }
+        }
+        drop(guards);
+        drop(extents);
+        pending.clear();
+        encrypted.clear();
+    }
+
+    /// A request that is not aligned, or too long to be encrypted as a whole.
+    fn write_alone(&self, range: ByteRange, buf: &[u8]) -> Result<(), VolumeError> {
+        let around = self.sectors_around(range);
+        let _edges = self.lock_edges(std::iter::once(range));
+        let mut sectors = AlignedBuf::new((around.len() as usize).min(AT_ONCE));
+        let mut offset = around.offset();
+        while offset < around.end() {
+            let part = ByteRange::checked(offset, (around.end() - offset).min(AT_ONCE as u64), self.size)
+                .expect("part of a checked range");
+            let sectors = &mut sectors[..part.len() as usize];
+            let (start, end) = (range.offset().max(part.offset()), range.end().min(part.end()));
+            if start > part.offset() || end < part.end() {
+                self.fetch(part, sectors)?;
+                self.cipher.decrypt(part.offset() / 512, sectors);
+            }
+            let source = (start - range.offset()) as usize..(end - range.offset()) as usize;
+            sectors[(start - part.offset()) as usize..(end - part.offset()) as usize].copy_from_slice(&buf[source]);
+            self.cipher.encrypt(part.offset() / 512, sectors);
+            let extent = WriteExtent { offset: self.offset + part.offset(), buf: sectors };
+            self.store.write(&[extent]).map_err(|error| self.store_error(error))?;
+            offset = part.end();
+        }
+        Ok(())
+    }
+
+    /// Locks the encryption sectors at both ends of each range, so that nobody changes part of one meanwhile.
+    fn lock_edges(&self, ranges: impl Iterator<Item = ByteRange>) -> Vec<MutexGuard<'_, ()>> {
+        let edges = ranges.flat_map(|range| [range.offset(), range.end() - 1]);
+        // In one order everywhere, each once: no deadlock.
+        let mut stripes: Vec<_> = edges.map(|byte| (byte / self.sector_size) as usize % STRIPES).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes.into_iter().map(|i| self.stripes[i].lock().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+
+    /// Makes the range read as zeros, by writing them: the cipher has no authentic way to say that nothing is there.
+    pub(crate) fn zero(&self, range: ByteRange, _space: Space) -> Result<(), VolumeError> {
+        let zeros = AlignedBuf::new(AT_ONCE.min(range.len() as usize));
+        let mut offset = range.offset();
+        while offset < range.end() {
+            let part = ByteRange::checked(offset, (range.end() - offset).min(AT_ONCE as u64), self.size)
+                .expect("part of a checked range");
+            let mut batch = [WriteRequest::new(part, &zeros[..part.len() as usize])];
+            self.write(&mut batch);
+            let [request] = batch;
+            request.result?;
+            offset = part.end();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flush(&self) -> Result<(), VolumeError> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.store.sync().map_err(|source| {
+            let _ = self.failed.set(source.to_string());
+            self.store_error(source)
+        })
+    }
+
+    pub(crate) fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError> {
+        // Even a hole in the store decrypts to noise, so nothing is known to be zero.
+        Ok(vec![Allocation { len: range.len(), hole: false }])
+    }
+
+    fn is_aligned(&self, range: ByteRange) -> bool {
+        (range.offset() | range.len()).is_multiple_of(self.sector_size)
+    }
+
+    fn sectors_around(&self, range: ByteRange) -> ByteRange {
+        let start = range.offset() / self.sector_size * self.sector_size;
+        let end = range.end().next_multiple_of(self.sector_size);
+        ByteRange::checked(start, end - start, self.size).expect("the disk is made of whole encryption sectors")
+    }
+
+    fn check_writable(&self) -> Result<(), VolumeError> {
+        if self.read_only {
+            return Err(VolumeError::ReadOnly { volume: self.name.clone() });
+        }
+        match self.failed.get() {
+            Some(reason) => Err(VolumeError::Failed { volume: self.name.clone(), reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn store_error(&self, source: StoreError) -> VolumeError {
+        VolumeError::Store { volume: self.name.clone(), source }
+    }
+}
+
+/// Grows or shrinks the store of a LUKS2 volume whose header says that the data reaches up to the store's end.
+pub(crate) fn resize(store: &dyn Store, payload: &PlainPayload, size: u64, force: bool) -> Result<(), OpenError> {
+    let old = size_of_payload(store, payload)?;
+    let sector = u64::from(payload.sector_size);
+    if payload.size.is_some() {
+        let reason = "the header fixes the size of this LUKS2 volume; only volumes that reach to the end of their file or device can be resized";
+        return Err(OpenError::BadPayload(reason.to_owned()));
+    }
+    if !size.is_multiple_of(sector) {
+        return Err(OpenError::BadPayload(format!(
+            "{size} bytes are no multiple of the volume's sector size {sector}"
+        )));
+    }
+    if size < old && !force {
+        return Err(OpenError::ShrinkNeedsForce { from: old, to: size });
+    }
+    store.resize(payload.offset + size)?;
+    store.sync()?;
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! A sealed volume: every sector under a fresh nonce, its seal written together with it.
+//!
+//! A write is sealed at once and waits in memory ([`write_back`]). A commit ([`commit`]) writes what waits to the journal
+//! and syncs; the sectors are then durable. Later they are written in place, and when a sync has covered that, their
+//! seals enter the seal cache ([`seal_cache`]) and the sectors are forgotten. A checkpoint ([`checkpoint`]) writes the
+//! cached seals back and frees the journal. After a crash the same state is built again from the journal ([`recovery`]).
+//!
+//! Locks, in the order in which they are taken: `log`, then `map`, then `seals`, then `write_back`. The log's holder is
+//! the only one who writes to the store.
+
+mod checkpoint;
+mod commit;
+mod discard;
+mod format;
+mod inspect;
+mod open;
+mod page_pool;
+mod read;
+mod recovery;
+mod resize;
+mod seal_cache;
+mod write;
+mod write_back;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use sealdisk_cipher::{FreshNonce, Nonces, SectorSealer, SuperblockMac};
+use sealdisk_layout::{ObjectNumber, PAGE_SIZE, PackedLayout, Superblock, ZoneMap, ZoneNumber};
+use sealdisk_store::{Store, StoreError};
+use sealdisk_units::{Lba, SECTOR_SIZE};
+
+use crate::VolumeError;
+use crate::journal::frame::FrameCodec;
+use crate::journal::ring::Ring;
+use page_pool::PagePool;
+use seal_cache::SealCache;
+use write_back::{Waiting, WriteBack};
+
+pub(crate) use format::{format, journal_len_for};
+pub use inspect::SectorForms;
+pub(crate) use inspect::{inspect, sector_forms};
+pub(crate) use resize::resize;
+
+/// Stripes of sector versions: enough that unrelated sectors seldom share one.
+const VERSION_STRIPES: usize = 1024;
+
+/// An open sealed volume.
+pub(crate) struct SealedVolume {
+    name: String,
+    store: Arc<dyn Store>,
+    layout: PackedLayout,
+    sealer: SectorSealer,
+    codec: FrameCodec,
+    superblock_mac: SuperblockMac,
+    size: u64,
+    read_only: bool,
+    pool: Arc<PagePool>,
+    log: Mutex<Log>,
+    map: RwLock<ObjectMap>,
+    seals: Mutex<SealCache>,
+    write_back: Mutex<WriteBack>,
+    /// Every write with a stamp up to this one is durable.
+    durable_stamp: AtomicU64,
+    /// Rises with every write to a sector of the stripe.
+    versions: Vec<AtomicU64>,
+    /// Why the volume takes no more writes.
+    failed: OnceLock<String>,
+}
+
+/// What only the holder of the commit lock may touch.
+struct Log {
+    ring: Ring,
+    superblock: Superblock,
+    /// Journaled by seal only: to be written in place with the next commit.
+    place_soon: Vec<Waiting>,
+    /// Journaled with data: may be written in place at leisure.
+    place_later: Vec<Waiting>,
+    /// Written in place, and no sync since.
+    placed: Vec<Waiting>,
+    /// Map pages that a frame holds and that are not in place.
+    maps: BTreeMap<ZoneNumber, MapPage>,
+}
+
+struct MapPage {
+    page: Box<[u8; PAGE_SIZE as usize]>,
+    frame: u64,
+}
+
+/// Which objects exist; a zone whose map page is not authentic is `None`.
+struct ObjectMap {
+    zones: Vec<Option<ZoneMap>>,
+}
+
+/// A zone's map cannot be believed.
+struct UnreadableZone;
+
+impl ObjectMap {
+    fn exists(&self, layout: &PackedLayout, object: ObjectNumber) -> Result<bool, UnreadableZone> {
+        match self.zones.get(layout.zone_of(object).0 as usize) {
+            Some(Some(zone)) => Ok(zone.exists(object)),
+            _ => Err(UnreadableZone),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.zones.iter().flatten().map(ZoneMap::count).sum()
+    }
+}
+
+impl SealedVolume {
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Why the volume takes no more writes, if it does not.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failed.get().map(String::as_str)
+    }
+
+    /// What runs the cipher on this machine.
+    pub(crate) fn implementation(&self) -> &'static str {
+        self.sealer.implementation()
+    }
+
+    /// How many data objects exist.
+    pub(crate) fn object_count(&self) -> u64 {
+        self.map().count()
+    }
+
+    /// How many sectors wait to be written in place.
+    pub(crate) fn waiting(&self) -> usize {
+        self.write_back().len()
+    }
+
+    /// How many bytes from `offset` on lie in objects that do not exist and have nothing waiting.
+    pub(crate) fn absent_bytes(&self, offset: u64) -> u64 {
+        if self.waiting() > 0 {
+            return 0;
+        }
+        let map = self.map();
+        let sector = Lba(offset / SECTOR_SIZE as u64);
+        let mut object = self.layout.object_of(sector);
+        while object.0 < self.layout.object_count(self.size) && matches!(map.exists(&self.layout, object), Ok(false)) {
+            object.0 += 1;
+        }
+        let end = self.layout.sectors_of(object).first().0 * SECTOR_SIZE as u64;
+        end.min(self.size).saturating_sub(offset)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map(&self) -> RwLockReadGuard<'_, ObjectMap> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map_mut(&self) -> RwLockWriteGuard<'_, ObjectMap> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seals(&self) -> MutexGuard<'_, SealCache> {
+        self.seals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_back(&self) -> MutexGuard<'_, WriteBack> {
+        self.write_back.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn version(&self, lba: Lba) -> &AtomicU64 {
+        &self.versions[lba.0 as usize % VERSION_STRIPES]
+    }
+
+    fn draw_nonces(&self, count: usize) -> Result<impl Iterator<Item = FreshNonce> + use<>, VolumeError> {
+        Nonces::draw(count).map_err(|source| VolumeError::NoRandomness { volume: self.name.clone(), source })
+    }
+
+    fn store_error(&self, source: StoreError) -> VolumeError {
+        VolumeError::Store { volume: self.name.clone(), source }
+    }
+
+    fn not_authentic(&self, sector: Lba) -> VolumeError {
+        VolumeError::NotAuthentic { volume: self.name.clone(), sector }
+    }
+
+    /// Whether writes are taken at all.
+    fn check_writable(&self) -> Result<(), VolumeError> {
+        if self.read_only {
+            return Err(VolumeError::ReadOnly { volume: self.name.clone() });
+        }
+        match self.failed.get() {
+            Some(reason) => Err(VolumeError::Failed { volume: self.name.clone(), reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Syncs the store. A failure is final: nothing that was written since the last good sync can be trusted to be there,
+    /// and no later sync can be trusted to say so.
+    fn sync(&self) -> Result<(), VolumeError> {
+        self.check_writable()?;
+        self.store.sync().map_err(|source| {
+            let _ = self.failed.set(source.to_string());
+            self.store_error(source)
+        })
+    }
+}
+
+/// Pages that fit into so much memory.
+fn pages_in(bytes: usize) -> usize {
+    bytes / SECTOR_SIZE
+}

@@ -1,0 +1,296 @@
+//! Checkpoints: sectors go to their places, then their seals, and the journal gets its room back.
+
+use std::sync::Arc;
+
+use sealdisk_cipher::{Form, SealedForm};
+use sealdisk_layout::{PackedLayout, SealPageNumber, Superblock};
+use sealdisk_store::{AlignedBuf, ReadExtent, StoreError, WriteExtent};
+use sealdisk_units::{Lba, StoreRange};
+
+use super::page_pool::Page;
+use super::seal_cache::SealPage;
+use super::write_back::{Content, Progress, Waiting};
+use super::{Log, SealedVolume};
+use crate::VolumeError;
+
+/// Sectors written in place between two chances for a flush to come in between.
+pub(super) const SLICE: usize = 512;
+/// Seal pages written at once.
+const SEAL_PAGES_AT_ONCE: usize = 1024;
+
+/// A sector on its way to its place.
+pub(super) struct ToPlace {
+    pub(super) waiting: Waiting,
+    page: Arc<Page>,
+}
+
+impl ToPlace {
+    pub(super) fn extent(&self, layout: &PackedLayout) -> WriteExtent<'_> {
+        WriteExtent { offset: layout.place(self.waiting.lba).data.offset, buf: &self.page }
+    }
+}
+
+impl SealedVolume {
+    /// Those of `waiting` that are still to be written in place, in the order of their places. Zeros have no data.
+    pub(super) fn sectors_to_place(&self, mut waiting: Vec<Waiting>) -> Vec<ToPlace> {
+        waiting.sort_unstable_by_key(|waiting| waiting.lba);
+        let write_back = self.write_back();
+        let found = waiting.into_iter().filter_map(|waiting| match write_back.current(waiting) {
+            Some(entry) if entry.progress == Progress::Journaled => match &entry.content {
+                Content::Sector(page, _) => Some(ToPlace { waiting, page: page.clone() }),
+                Content::Zero => None,
+            },
+            _ => None,
+        });
+        found.collect()
+    }
+
+    /// Frees pages: commits what is dirty, puts it in place, and makes that durable.
+    pub(super) fn make_room(&self, log: &mut Log) -> Result<(), VolumeError> {
+        while self.pool.in_use() > self.pool.count() / 2 {
+            let committed = self.commit(log)?;
+            let placed = self.place_some(log, usize::MAX)?;
+            if committed == 0 && placed == 0 {
+                // Everything is in place; what is missing is a sync.
+                self.sync()?;
+                return self.retire_placed(log);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes up to `limit` journaled sectors in place, without a sync. Returns how many.
+    pub(super) fn place_some(&self, log: &mut Log, limit: usize) -> Result<usize, VolumeError> {
+        let mut list = std::mem::take(&mut log.place_soon);
+        let room = limit.saturating_sub(list.len()).min(log.place_later.len());
+        list.extend(log.place_later.drain(..room));
+        if list.is_empty() {
+            return Ok(0);
+        }
+        let zeros = self.zeros_among(&list);
+        let places = self.sectors_to_place(list.clone());
+        let extents: Vec<_> = places.iter().map(|place| place.extent(&self.layout)).collect();
+        let written = self.store.write(&extents).and_then(|()| self.free(&zeros));
+        if let Err(error) = written {
+            log.place_later.extend(list);
+            return Err(self.store_error(error));
+        }
+        let count = list.len();
+        let mut write_back = self.write_back();
+        for waiting in places.iter().map(|place| place.waiting).chain(zeros) {
+            write_back.placed(waiting);
+            log.placed.push(waiting);
+        }
+        Ok(count)
+    }
+
+    /// The sectors among these that became zero, in order.
+    fn zeros_among(&self, list: &[Waiting]) -> Vec<Waiting> {
+        let write_back = self.write_back();
+        let is_zero = |waiting: &&Waiting| {
+            let entry = write_back.current(**waiting);
+            entry.is_some_and(|e| e.progress == Progress::Journaled && matches!(e.content, Content::Zero))
+        };
+        let mut zeros: Vec<Waiting> = list.iter().filter(is_zero).copied().collect();
+        zeros.sort_unstable_by_key(|waiting| waiting.lba);
+        zeros
+    }
+
+    /// Gives back the space of sectors that became zero, runs of them at once.
+    fn free(&self, zeros: &[Waiting]) -> Result<(), StoreError> {
+        let mut run: Option<StoreRange> = None;
+        for waiting in zeros {
+            let place = self.layout.place(waiting.lba).data;
+            match &mut run {
+                Some(run) if run.end() == place.offset => run.len += place.len,
+                _ => {
+                    run.replace(place).map_or(Ok(()), |run| self.store.zero(run))?;
+                }
+            }
+        }
+        run.map_or(Ok(()), |run| self.store.zero(run))
+    }
+
+    /// Sectors that a sync has covered in their places: their seals enter the cache, and they wait no longer.
+    pub(super) fn retire_placed(&self, log: &mut Log) -> Result<(), VolumeError> {
+        let placed = std::mem::take(&mut log.placed);
+        if placed.is_empty() {
+            return Ok(());
+        }
+        let retiring: Vec<(Waiting, Content, u64)> = {
+            let write_back = self.write_back();
+            let current = placed.iter().filter_map(|waiting| {
+                let entry = write_back.current(*waiting)?;
+                Some((*waiting, entry.content.clone(), entry.frames.expect("a placed sector was journaled").newest))
+            });
+            current.collect()
+        };
+        if let Err(error) = self.load_seal_pages(retiring.iter().map(|(waiting, ..)| waiting.lba)) {
+            // They stay in memory and in the journal; the next checkpoint tries again.
+            log.placed = placed;
+            return Err(error);
+        }
+        let mut nonces = self.draw_nonces(retiring.len())?;
+        {
+            let mut seals = self.seals();
+            for (waiting, content, frame) in &retiring {
+                let place = self.layout.place(waiting.lba);
+                let nonce = nonces.next().expect("one nonce for each");
+                let seal = match content {
+                    Content::Zero => self.sealer.seal_zero(waiting.lba, nonce),
+                    Content::Sector(_, sealed) => match sealed.form {
+                        SealedForm::Plain => sealed.seal,
+                        SealedForm::Folded => {
+                            if seals.get(place.seal_page).is_some_and(|page| self.is_fold_mark(waiting.lba, page)) {
+                                continue;
+                            }
+                            self.sealer.fold_mark(waiting.lba, nonce)
+                        }
+                    },
+                };
+                let here = seals.set(place.seal_page, place.seal_offset, &seal, *frame);
+                debug_assert!(here, "the page was loaded above, and only the commit lock's holder forgets pages");
+            }
+        }
+        let mut write_back = self.write_back();
+        retiring.iter().for_each(|(waiting, ..)| write_back.retire(*waiting));
+        Ok(())
+    }
+
+    fn is_fold_mark(&self, lba: Lba, page: &SealPage) -> bool {
+        let offset = self.layout.place(lba).seal_offset;
+        let slot = sealdisk_cipher::Seal::from_slice(&page[offset..offset + self.layout.seal_len()]);
+        self.sealer.claimed_form(&slot) == Some(Form::FoldMark)
+    }
+
+    /// Brings the seal pages of these sectors into the cache.
+    pub(super) fn load_seal_pages(&self, sectors: impl Iterator<Item = Lba>) -> Result<(), VolumeError> {
+        let missing = {
+            let seals = self.seals();
+            let mut missing: Vec<SealPageNumber> =
+                sectors.map(|lba| self.layout.place(lba).seal_page).filter(|page| !seals.contains(*page)).collect();
+            missing.sort_unstable();
+            missing.dedup();
+            missing
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let page_size = size_of::<SealPage>();
+        let mut pages = AlignedBuf::new(missing.len() * page_size);
+        let numbers = missing.iter();
+        let mut extents: Vec<_> = numbers
+            .zip(pages.chunks_exact_mut(page_size))
+            .map(|(number, buf)| ReadExtent { offset: self.layout.seal_page(*number).offset, buf })
+            .collect();
+        self.store.read(&mut extents).map_err(|error| self.store_error(error))?;
+        drop(extents);
+        let mut seals = self.seals();
+        // Only the commit lock's holder changes pages, and that is us; a reader may have kept the same page meanwhile.
+        for (number, page) in missing.iter().zip(pages.chunks_exact(page_size)) {
+            let now = seals.changes();
+            seals.keep_loaded(*number, page.first_chunk().expect("a page"), now);
+        }
+        Ok(())
+    }
+
+    /// Puts everything in place and frees the whole journal.
+    pub(super) fn checkpoint(&self, log: &mut Log) -> Result<(), VolumeError> {
+        while self.place_some(log, usize::MAX)? > 0 {}
+        self.sync()?;
+        self.retire_placed(log)?;
+        self.write_seals(log)?;
+        self.record_tail(log, false)
+    }
+
+    /// Writes dirty seal pages and map pages in place, and makes them durable.
+    fn write_seals(&self, log: &mut Log) -> Result<(), VolumeError> {
+        let dirty = self.seals().dirty_pages();
+        for some in dirty.chunks(SEAL_PAGES_AT_ONCE) {
+            let mut aligned = AlignedBuf::new(some.len() * size_of::<SealPage>());
+            let mut extents = Vec::with_capacity(some.len());
+            for ((number, page), buf) in some.iter().zip(aligned.chunks_exact_mut(size_of::<SealPage>())) {
+                buf.copy_from_slice(&page[..]);
+                extents.push(WriteExtent { offset: self.layout.seal_page(*number).offset, buf });
+            }
+            self.store.write(&extents).map_err(|error| self.store_error(error))?;
+        }
+        for (zone, map) in &log.maps {
+            let page = AlignedBuf::from(&map.page[..]);
+            let extent = WriteExtent { offset: self.layout.map_page(*zone).offset, buf: &page };
+            self.store.write(&[extent]).map_err(|error| self.store_error(error))?;
+        }
+        self.sync()?;
+        self.seals().cleaned(dirty.iter().map(|(number, _)| *number));
+        log.maps.clear();
+        Ok(())
+    }
+
+    /// Tells the superblock from which frame on recovery must read.
+    pub(super) fn record_tail(&self, log: &mut Log, clean: bool) -> Result<(), VolumeError> {
+        let oldest = [
+            self.write_back().oldest_frame(),
+            self.seals().oldest_frame(),
+            log.maps.values().map(|map| map.frame).min(),
+        ];
+        let tail = log.ring.tail_for(oldest.into_iter().flatten().min());
+        let superblock = Superblock { generation: log.superblock.generation + 1, tail, clean, ..log.superblock };
+        self.write_superblock(&superblock)?;
+        self.sync()?;
+        log.superblock = superblock;
+        log.ring.tail_recorded(tail);
+        Ok(())
+    }
+
+    /// Writes a superblock over the older of the two copies.
+    fn write_superblock(&self, superblock: &Superblock) -> Result<(), VolumeError> {
+        let place = self.layout.superblocks()[(superblock.generation % 2) as usize];
+        let page = AlignedBuf::from(&superblock.encode(&self.superblock_mac)[..]);
+        let extent = WriteExtent { offset: place.offset, buf: &page };
+        self.store.write(&[extent]).map_err(|error| self.store_error(error))
+    }
+
+    /// Writes everything in place and says in the superblock that nothing is left to recover.
+    pub(crate) fn close(&self) -> Result<(), VolumeError> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.flush()?;
+        let mut log = self.log();
+        self.checkpoint(&mut log)?;
+        self.record_tail(&mut log, true)
+    }
+
+    /// Work that is done while nobody waits for it. `idle`: nothing was written for a while. Returns whether there was
+    /// anything to do.
+    pub(crate) fn tidy(&self, idle: bool) -> Result<bool, VolumeError> {
+        if self.read_only || self.failed.get().is_some() {
+            return Ok(false);
+        }
+        let dirty = self.write_back().dirty_bound();
+        if dirty > 0 && (idle || dirty > self.pool.count() / 8) {
+            self.commit(&mut self.log())?;
+            return Ok(true);
+        }
+        let mut log = self.log();
+        let crowded = idle || self.pool.in_use() > self.pool.count() / 2;
+        if !log.place_soon.is_empty() || (crowded && !log.place_later.is_empty()) {
+            self.place_some(&mut log, SLICE)?;
+            if log.placed.len() >= SLICE * 4 || (log.place_later.is_empty() && log.place_soon.is_empty()) {
+                self.sync()?;
+                self.retire_placed(&mut log)?;
+            }
+            return Ok(true);
+        }
+        let full = log.ring.used() > log.ring.len() / 2;
+        let many_seals = {
+            let seals = self.seals();
+            seals.dirty_count() > seals.capacity() / 2
+        };
+        if (idle && log.ring.used() > 0) || full || many_seals {
+            self.checkpoint(&mut log)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,203 @@
+//! Zeroing and discarding: whole objects cease to exist, single sectors are sealed as zero.
+
+use std::sync::atomic::Ordering;
+
+use sealdisk_cipher::Form;
+use sealdisk_layout::ObjectNumber;
+use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE, SectorRange, StoreRange};
+
+use super::commit::Draft;
+use super::write_back::Content;
+use super::{SealedVolume, UnreadableZone};
+use crate::journal::record::Record;
+use crate::{Allocation, Space, VolumeError, WriteRequest};
+
+/// Zeros that are written where space is to be kept.
+const ZEROS: [u8; 64 * SECTOR_SIZE] = [0; 64 * SECTOR_SIZE];
+
+impl SealedVolume {
+    /// Makes the range read as zeros.
+    pub(crate) fn zero(&self, range: ByteRange, space: Space) -> Result<(), VolumeError> {
+        self.check_writable()?;
+        if space == Space::Keep {
+            return self.write_zero_bytes(range);
+        }
+        for piece in range.ragged_pieces() {
+            self.write_partial(&piece, |sector| sector[piece.in_sector.clone()].fill(0))?;
+        }
+        let whole = range.whole_sectors();
+        // A range that reaches the end of the disk reaches the end of the last object.
+        let reach = if range.end() == self.size && !range.is_empty() {
+            let last = range.touched_sectors().iter().next_back().expect("the range is not empty");
+            self.layout.sectors_of(self.layout.object_of(last)).end()
+        } else {
+            whole.end()
+        };
+        let reach = SectorRange::new(whole.first(), reach.0.saturating_sub(whole.first().0));
+        let objects = self.layout.whole_objects(reach);
+        if objects.is_empty() {
+            return self.zero_sectors(whole);
+        }
+        let first = self.layout.sectors_of(ObjectNumber(objects.start)).first();
+        let last = self.layout.sectors_of(ObjectNumber(objects.end - 1)).end();
+        self.zero_sectors(SectorRange::new(whole.first(), first.0 - whole.first().0))?;
+        self.zero_sectors(SectorRange::new(last, whole.end().0.saturating_sub(last.0)))?;
+        self.drop_objects(objects)
+    }
+
+    fn write_zero_bytes(&self, range: ByteRange) -> Result<(), VolumeError> {
+        let mut offset = range.offset();
+        while offset < range.end() {
+            let len = (range.end() - offset).min(ZEROS.len() as u64);
+            let part = ByteRange::checked(offset, len, self.size).expect("part of a checked range");
+            let mut batch = [WriteRequest::new(part, &ZEROS[..len as usize])];
+            self.write(&mut batch);
+            let [request] = batch;
+            request.result?;
+            offset += len;
+        }
+        Ok(())
+    }
+
+    /// Sectors of at most two objects' ragged ends.
+    fn zero_sectors(&self, sectors: SectorRange) -> Result<(), VolumeError> {
+        if sectors.is_empty() {
+            return Ok(());
+        }
+        self.write_zeros(sectors)
+    }
+
+    /// Whole objects cease to exist, zone by zone: durable when this returns.
+    fn drop_objects(&self, objects: std::ops::Range<u64>) -> Result<(), VolumeError> {
+        let mut start = objects.start;
+        while start < objects.end {
+            let zone_end = (start / sealdisk_layout::OBJECTS_PER_ZONE + 1) * sealdisk_layout::OBJECTS_PER_ZONE;
+            let end = objects.end.min(zone_end);
+            self.drop_objects_of_zone(start..end)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn drop_objects_of_zone(&self, objects: std::ops::Range<u64>) -> Result<(), VolumeError> {
+        let first = self.layout.sectors_of(ObjectNumber(objects.start)).first();
+        let end = self.layout.sectors_of(ObjectNumber(objects.end - 1)).end();
+        let sectors = SectorRange::new(first, end.0 - first.0);
+        let mut log = self.log();
+        let existing: Vec<ObjectNumber> = {
+            let map = self.map();
+            let numbers = objects.clone().map(ObjectNumber);
+            let existing = numbers.filter_map(|object| match map.exists(&self.layout, object) {
+                Ok(true) => Some(Ok(object)),
+                Ok(false) => None,
+                Err(UnreadableZone) => Some(Err(self.not_authentic(self.layout.sectors_of(object).first()))),
+            });
+            existing.collect::<Result<_, _>>()?
+        };
+        if !existing.is_empty() {
+            let maps = self.changed_maps(&existing, false)?;
+            let sequence = {
+                let mut draft = Draft::default();
+                let count = objects.end - objects.start;
+                draft.records.push(Record::Drop { first: ObjectNumber(objects.start), count });
+                for (zone, _, page) in &maps {
+                    draft.push(Record::Map { zone: *zone }, &page[..]);
+                }
+                self.write_frame(&mut log, &draft)?;
+                log.ring.head().sequence - 1
+            };
+            self.adopt_maps(&mut log, maps, sequence);
+        }
+        self.forget_sectors(sectors);
+        let pages = self.layout.seal_pages_per_object();
+        self.seals().forget(objects.start * pages..objects.end * pages);
+        // What lies there is no longer of use to anyone. Should freeing it fail, only space is lost.
+        for run in runs(&existing) {
+            let (first, last) = (self.layout.object(run.0), self.layout.object(run.1));
+            let range = StoreRange::new(first.offset, last.end() - first.offset);
+            self.store.zero(range).map_err(|error| self.store_error(error))?;
+        }
+        Ok(())
+    }
+
+    fn forget_sectors(&self, sectors: SectorRange) {
+        let mut write_back = self.write_back();
+        write_back.forget(sectors);
+        // As many consecutive sectors as there are stripes touch every stripe.
+        for lba in sectors.iter().take(self.versions.len()) {
+            self.version(lba).fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Which parts of the range are known to be zero and take no space.
+    pub(crate) fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError> {
+        /// Stretches in one answer at most.
+        const STRETCHES: usize = 512;
+        let mut stretches: Vec<Allocation> = Vec::new();
+        let mut lba = range.touched_sectors().first();
+        let end = range.touched_sectors().end();
+        while lba < end {
+            let object = self.layout.object_of(lba);
+            let of_object = self.layout.sectors_of(object).end().min(end);
+            let exists = self.map().exists(&self.layout, object);
+            let (until, hole) = match exists {
+                Err(UnreadableZone) => (of_object, false),
+                Ok(false) => self.waiting_stretch(lba, of_object),
+                Ok(true) => (Lba(lba.0 + 1), self.is_zero(lba)?),
+            };
+            let bytes = |lba: Lba| (lba.0 * SECTOR_SIZE as u64).clamp(range.offset(), range.end());
+            let len = bytes(until) - bytes(lba);
+            let full = stretches.len() == STRETCHES;
+            match stretches.last_mut() {
+                Some(last) if last.hole == hole => last.len += len,
+                _ if full => break,
+                _ => stretches.push(Allocation { len, hole }),
+            }
+            lba = until;
+        }
+        Ok(stretches)
+    }
+
+    /// In an object that does not exist: whether `lba` waits to be written, and up to where its neighbours are alike.
+    fn waiting_stretch(&self, lba: Lba, end: Lba) -> (Lba, bool) {
+        let write_back = self.write_back();
+        let is_hole = |lba| !matches!(write_back.get(lba).map(|entry| &entry.content), Some(Content::Sector(..)));
+        if write_back.len() == 0 {
+            return (end, true);
+        }
+        let hole = is_hole(lba);
+        let until = (lba.0 + 1..end.0).map(Lba).find(|next| is_hole(*next) != hole);
+        (until.unwrap_or(end), hole)
+    }
+
+    /// Whether a sector of an existing object is sealed as zero.
+    fn is_zero(&self, lba: Lba) -> Result<bool, VolumeError> {
+        if let Some(entry) = self.write_back().get(lba) {
+            return Ok(matches!(entry.content, Content::Zero));
+        }
+        let place = self.layout.place(lba);
+        let here = self.seals().contains(place.seal_page);
+        if !here {
+            let changes = self.seals().changes();
+            let page =
+                self.load_page(self.layout.seal_page(place.seal_page)).map_err(|error| self.store_error(error))?;
+            self.seals().keep_loaded(place.seal_page, &page, changes);
+        }
+        let mut seals = self.seals();
+        let Some(page) = seals.get(place.seal_page) else { return Ok(false) };
+        let seal = sealdisk_cipher::Seal::from_slice(&page[place.seal_offset..][..self.layout.seal_len()]);
+        Ok(self.sealer.claimed_form(&seal) == Some(Form::Zero) && self.sealer.open_zero(lba, &seal).is_ok())
+    }
+}
+
+/// Runs of consecutive objects in one zone, as first and last.
+fn runs(objects: &[ObjectNumber]) -> Vec<(ObjectNumber, ObjectNumber)> {
+    let mut runs: Vec<(ObjectNumber, ObjectNumber)> = Vec::new();
+    for object in objects {
+        match runs.last_mut() {
+            Some((_, last)) if last.0 + 1 == object.0 => *last = *object,
+            _ => runs.push((*object, *object)),
+        }
+    }
+    runs
+}

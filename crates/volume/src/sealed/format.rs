@@ -1,0 +1,69 @@
+//! Making a new sealed volume: a superblock and the zones' map pages. Nothing else is written, however large it is.
+
+use sealdisk_cipher::{Nonces, VolumeKey, metadata_cipher, superblock_mac};
+use sealdisk_layout::{JournalTail, MAX_VOLUME_SIZE, PackedLayout, SealedPayload, Superblock, ZoneMap, ZoneNumber};
+use sealdisk_store::{AlignedBuf, Store, WriteExtent};
+use sealdisk_units::OBJECT_SIZE;
+
+use super::open::{description, key_context};
+use crate::OpenError;
+use crate::open_error::no_randomness;
+
+/// The journal of a volume of `size` bytes: a thirty-second of it, between 4 and 64 MiB.
+pub(crate) fn journal_len_for(size: u64) -> u64 {
+    (size / 32).next_multiple_of(OBJECT_SIZE).clamp(OBJECT_SIZE, 64 << 20)
+}
+
+/// Writes what a new volume needs into a store that is large enough and durable when this returns.
+pub(crate) fn format(
+    store: &dyn Store,
+    payload: &SealedPayload,
+    key: &VolumeKey,
+    size: u64,
+    journal_len: u64,
+) -> Result<(), OpenError> {
+    if size > MAX_VOLUME_SIZE {
+        return Err(OpenError::TooLarge { size });
+    }
+    let layout = PackedLayout::new(payload.offset, journal_len, payload.cipher.seal_len());
+    write_empty_zones(store, payload, key, &layout, 0..layout.zone_count(size))?;
+    forget_old_journal(store, &layout)?;
+    let tail = JournalTail { sequence: 1, position: 0, previous_tag: [0; 16] };
+    let superblock = Superblock { generation: 1, size, journal_len, key_epoch: 0, clean: true, tail };
+    let mac = superblock_mac(key, &key_context(payload, &description(payload)));
+    for generation in [1, 2] {
+        let superblock = Superblock { generation, ..superblock };
+        let page = AlignedBuf::from(&superblock.encode(&mac)[..]);
+        let place = layout.superblocks()[(generation % 2) as usize];
+        store.write(&[WriteExtent { offset: place.offset, buf: &page }])?;
+    }
+    store.sync()?;
+    Ok(())
+}
+
+/// Map pages that say that no object exists.
+pub(super) fn write_empty_zones(
+    store: &dyn Store,
+    payload: &SealedPayload,
+    key: &VolumeKey,
+    layout: &PackedLayout,
+    zones: std::ops::Range<u64>,
+) -> Result<(), OpenError> {
+    let cipher = metadata_cipher(key, &key_context(payload, &description(payload)));
+    let nonces = Nonces::draw((zones.end - zones.start) as usize).map_err(no_randomness)?;
+    for (zone, nonce) in zones.map(ZoneNumber).zip(nonces) {
+        let page = AlignedBuf::from(&ZoneMap::default().seal(&cipher, payload.lineage, zone, nonce)[..]);
+        store.write(&[WriteExtent { offset: layout.map_page(zone).offset, buf: &page }])?;
+    }
+    Ok(())
+}
+
+/// Whatever lay where the journal will be is freed. (It could not be taken for a frame of this volume: its lineage is
+/// new.)
+fn forget_old_journal(store: &dyn Store, layout: &PackedLayout) -> Result<(), OpenError> {
+    let journal = layout.journal();
+    if journal.len > 0 && store.is_allocated(journal)? {
+        store.zero(journal)?;
+    }
+    Ok(())
+}

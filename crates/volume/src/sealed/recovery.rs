@@ -1,0 +1,201 @@
+//! After a crash: the journal says what was durable and not yet in place.
+//!
+//! For each sector the journal may speak of several contents, the last of which is the newest. A content that was
+//! journaled with its data can always be had. One that was journaled by its seal alone is there if what lies in the
+//! sector's place opens under that seal; otherwise the crash came before it was written, and the content before it
+//! counts, down to the one whose seal is in the seal page.
+//!
+//! Nothing is written to find that out: the volume's state in memory is built as it was, and an ordinary checkpoint puts
+//! it in place. A crash during recovery leaves the journal as it was, and every step gives the same bytes again, or a
+//! content that the same journal also vouches for.
+
+use std::collections::BTreeMap;
+
+use sealdisk_cipher::{Sealed, SealedForm};
+use sealdisk_layout::{ObjectNumber, ZoneMap, ZoneNumber};
+use sealdisk_store::{AlignedBuf, ReadExtent};
+use sealdisk_units::{Lba, SECTOR_SIZE};
+
+use super::write_back::Content;
+use super::{Log, MapPage, SealedVolume};
+use crate::journal::record::Record;
+use crate::journal::scan::{BadJournal, Frame, read_frames};
+use crate::{OpenError, VolumeError};
+
+/// A content that the journal offers for a sector.
+#[derive(Clone, Copy)]
+enum Candidate {
+    Zero,
+    /// The payload page at this place in the store.
+    Data(Sealed, u64),
+    InPlace(Sealed),
+}
+
+/// What the journal says of one object.
+#[derive(Default)]
+struct ObjectHistory {
+    /// The frame in which it began to exist.
+    created: Option<u64>,
+    /// For each sector the frames that speak of it, oldest first.
+    sectors: BTreeMap<Lba, Vec<(u64, Candidate)>>,
+}
+
+impl SealedVolume {
+    /// Builds the state that the journal describes, and where the volume is writable, puts it in place.
+    pub(super) fn recover(&self) -> Result<(), OpenError> {
+        let mut log = self.log();
+        let tail = log.superblock.tail;
+        let (frames, ring) = read_frames(&*self.store, self.layout.journal(), tail, &self.codec, |record, page| {
+            self.payload_is_whole(record, page)
+        })
+        .map_err(|error| match error {
+            BadJournal::Store(error) => OpenError::Store(error),
+            damaged @ BadJournal::Damaged { .. } => OpenError::DamagedJournal(damaged.to_string()),
+        })?;
+        if log.superblock.clean && !frames.is_empty() {
+            let reason = "the superblock is older than the journal; it was put back".to_owned();
+            return Err(OpenError::DamagedJournal(reason));
+        }
+        log.ring = ring;
+        let (objects, maps) = replay(frames, self);
+        self.adopt_recovered_maps(&mut log, maps)?;
+        for (object, history) in objects {
+            self.recover_object(&mut log, object, history).map_err(OpenError::Recovery)?;
+        }
+        if !self.read_only {
+            // The first sync makes sure that what was just believed of the sectors in place is durable.
+            self.sync().map_err(OpenError::Recovery)?;
+            self.checkpoint(&mut log).map_err(OpenError::Recovery)?;
+        }
+        Ok(())
+    }
+
+    fn payload_is_whole(&self, record: &Record, page: &[u8]) -> bool {
+        match record {
+            Record::Map { zone } => page
+                .first_chunk()
+                .is_some_and(|page| ZoneMap::open(&self.codec.cipher, self.codec.lineage, *zone, page).is_ok()),
+            Record::Data { check: Some(check), .. } => self.codec.cipher.open(page, check, &mut []).is_ok(),
+            Record::Data { lba, sealed, check: None } => {
+                self.sealer.open_sealed(*lba, sealed, &mut page.to_vec()).is_ok()
+            }
+            _ => true,
+        }
+    }
+
+    fn adopt_recovered_maps(&self, log: &mut Log, maps: BTreeMap<ZoneNumber, (u64, u64)>) -> Result<(), OpenError> {
+        for (zone, (frame, offset)) in maps {
+            let mut page = AlignedBuf::new(SECTOR_SIZE);
+            self.store.read(&mut [ReadExtent { offset, buf: &mut page }])?;
+            let page: Box<[u8; SECTOR_SIZE]> = Box::new(page[..].try_into().expect("a page"));
+            let mut map = self.map_mut();
+            let Some(slot) = map.zones.get_mut(zone.0 as usize) else { continue };
+            *slot = ZoneMap::open(&self.codec.cipher, self.codec.lineage, zone, &page).ok();
+            log.maps.insert(zone, MapPage { page, frame });
+        }
+        Ok(())
+    }
+
+    fn recover_object(&self, log: &mut Log, object: ObjectNumber, history: ObjectHistory) -> Result<(), VolumeError> {
+        if let Some(frame) = history.created {
+            let pages = self.zero_seal_pages(object)?;
+            let mut seals = self.seals();
+            pages.into_iter().for_each(|(number, page)| seals.insert_new(number, page, frame));
+        }
+        let mut in_place = Vec::new();
+        for (lba, candidates) in history.sectors {
+            for (frame, candidate) in candidates.into_iter().rev() {
+                match candidate {
+                    Candidate::Zero => {
+                        let waiting = self.write_back().recover(lba, Content::Zero, frame);
+                        log.place_later.push(waiting);
+                    }
+                    Candidate::Data(sealed, offset) => {
+                        let mut page = self
+                            .pool
+                            .lend(1)
+                            .and_then(|mut pages| pages.pop())
+                            .expect("a page for every page of the journal");
+                        self.store
+                            .read(&mut [ReadExtent { offset, buf: page.bytes_mut() }])
+                            .map_err(|error| self.store_error(error))?;
+                        let content = Content::Sector(page.freeze(), sealed);
+                        let waiting = self.write_back().recover(lba, content, frame);
+                        log.place_later.push(waiting);
+                    }
+                    Candidate::InPlace(sealed) => {
+                        if !self.lies_in_place(lba, &sealed)? {
+                            continue;
+                        }
+                        in_place.push((lba, sealed, frame));
+                    }
+                }
+                break;
+            }
+        }
+        self.adopt_in_place(&in_place)
+    }
+
+    /// Whether what lies in the sector's place opens under this seal.
+    fn lies_in_place(&self, lba: Lba, sealed: &Sealed) -> Result<bool, VolumeError> {
+        let mut sector = AlignedBuf::new(SECTOR_SIZE);
+        let offset = self.layout.place(lba).data.offset;
+        self.store.read(&mut [ReadExtent { offset, buf: &mut sector }]).map_err(|error| self.store_error(error))?;
+        Ok(self.sealer.open_sealed(lba, sealed, &mut sector).is_ok())
+    }
+
+    /// Seals of sectors that lie in place enter the cache.
+    fn adopt_in_place(&self, sectors: &[(Lba, Sealed, u64)]) -> Result<(), VolumeError> {
+        self.load_seal_pages(sectors.iter().map(|(lba, ..)| *lba))?;
+        let nonces = self.draw_nonces(sectors.len())?;
+        let mut seals = self.seals();
+        for ((lba, sealed, frame), nonce) in sectors.iter().zip(nonces) {
+            let place = self.layout.place(*lba);
+            let seal = match sealed.form {
+                SealedForm::Plain => sealed.seal,
+                SealedForm::Folded => self.sealer.fold_mark(*lba, nonce),
+            };
+            seals.set(place.seal_page, place.seal_offset, &seal, *frame);
+        }
+        Ok(())
+    }
+}
+
+type Histories = (BTreeMap<ObjectNumber, ObjectHistory>, BTreeMap<ZoneNumber, (u64, u64)>);
+
+/// Sorts what the frames say by object and sector, and the newest map pages by zone (with frame and place).
+fn replay(frames: Vec<Frame>, volume: &SealedVolume) -> Histories {
+    let layout = &volume.layout;
+    let inside = |lba: Lba| layout.object_of(lba).0 < layout.object_count(volume.size);
+    let mut objects: BTreeMap<ObjectNumber, ObjectHistory> = BTreeMap::new();
+    let mut maps = BTreeMap::new();
+    for frame in frames {
+        for (record, payload) in frame.records {
+            let mut offer = |lba: Lba, candidate| {
+                if inside(lba) {
+                    let sectors = &mut objects.entry(layout.object_of(lba)).or_default().sectors;
+                    sectors.entry(lba).or_default().push((frame.sequence, candidate));
+                }
+            };
+            match record {
+                Record::Drop { first, count } => {
+                    objects.retain(|object, _| !(first.0..first.0.saturating_add(count)).contains(&object.0));
+                }
+                Record::Create { object } => {
+                    let history = ObjectHistory { created: Some(frame.sequence), ..Default::default() };
+                    objects.insert(object, history);
+                }
+                Record::Map { zone } => {
+                    maps.insert(zone, (frame.sequence, payload.expect("map records have a payload page")));
+                }
+                Record::Zero { sectors } => sectors.iter().for_each(|lba| offer(lba, Candidate::Zero)),
+                Record::Data { lba, sealed, .. } => {
+                    offer(lba, Candidate::Data(sealed, payload.expect("data records have a payload page")));
+                }
+                Record::InPlace { lba, sealed } => offer(lba, Candidate::InPlace(sealed)),
+            }
+        }
+    }
+    objects.retain(|object, _| object.0 < layout.object_count(volume.size));
+    (objects, maps)
+}

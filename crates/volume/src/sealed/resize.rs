@@ -1,0 +1,64 @@
+//! Changing the size of a volume that is not open.
+//!
+//! The superblock alone says how large the disk is, and it changes last: a crash before that leaves the old size, with
+//! (when shrinking) the end of the disk already zero.
+
+use std::sync::Arc;
+
+use sealdisk_cipher::{VolumeKey, superblock_mac};
+use sealdisk_layout::{MAX_VOLUME_SIZE, PackedLayout, SealedPayload, Superblock};
+use sealdisk_store::{AlignedBuf, Store, WriteExtent};
+use sealdisk_units::ByteRange;
+
+use super::SealedVolume;
+use super::format::write_empty_zones;
+use super::open::{description, key_context, read_superblock};
+use crate::{OpenError, OpenOptions, Space};
+
+/// Grows a volume, or shrinks it where `force` says that what lies behind the new end may go.
+pub(crate) fn resize(
+    store: Arc<dyn Store>,
+    name: &str,
+    payload: &SealedPayload,
+    key: &VolumeKey,
+    size: u64,
+    force: bool,
+) -> Result<(), OpenError> {
+    if size > MAX_VOLUME_SIZE {
+        return Err(OpenError::TooLarge { size });
+    }
+    // Opening puts the journal in place; closing leaves it empty.
+    let volume = SealedVolume::open(store.clone(), name, payload, key, OpenOptions::default())?;
+    let old = volume.size();
+    if size < old {
+        if !force {
+            return Err(OpenError::ShrinkNeedsForce { from: old, to: size });
+        }
+        let end = ByteRange::checked(size, old - size, old).expect("the end of the disk");
+        volume.zero(end, Space::Free).map_err(OpenError::Recovery)?;
+    }
+    volume.close().map_err(OpenError::Recovery)?;
+    drop(volume);
+
+    let mac = superblock_mac(key, &key_context(payload, &description(payload)));
+    let superblock = read_superblock(&*store, payload, &mac)?;
+    let layout = PackedLayout::new(payload.offset, superblock.journal_len, payload.cipher.seal_len());
+    if size > old {
+        store.resize(layout.store_size(size).max(store.size()?))?;
+        write_empty_zones(&*store, payload, key, &layout, layout.zone_count(old)..layout.zone_count(size))?;
+        store.sync()?;
+    }
+    // Both copies, one after the other: at no time is there none that can be read.
+    for generation in [1, 2].map(|step| superblock.generation + step) {
+        let superblock = Superblock { generation, size, ..superblock };
+        let page = AlignedBuf::from(&superblock.encode(&mac)[..]);
+        let place = layout.superblocks()[(generation % 2) as usize];
+        store.write(&[WriteExtent { offset: place.offset, buf: &page }])?;
+        store.sync()?;
+    }
+    if size < old {
+        store.resize(layout.store_size(size))?;
+        store.sync()?;
+    }
+    Ok(())
+}

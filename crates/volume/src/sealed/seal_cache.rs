@@ -1,0 +1,161 @@
+//! Pages of seals in memory. A page here never runs ahead of the store's data: a seal enters only once the sector that
+//! it belongs to is in place and durable. So a page may be written back at any time.
+
+use std::collections::HashMap;
+
+use sealdisk_cipher::Seal;
+use sealdisk_layout::{PAGE_SIZE, SealPageNumber};
+
+pub(crate) type SealPage = [u8; PAGE_SIZE as usize];
+
+struct Cached {
+    page: Box<SealPage>,
+    /// The oldest journal frame whose seals the store's copy of the page lacks.
+    dirty_since: Option<u64>,
+    /// When it was last of use: for choosing what to forget.
+    used: u64,
+}
+
+/// A bounded number of clean seal pages, and all dirty ones.
+pub(crate) struct SealCache {
+    pages: HashMap<SealPageNumber, Cached>,
+    capacity: usize,
+    dirty: usize,
+    clock: u64,
+    changes: u64,
+}
+
+impl SealCache {
+    /// A cache that keeps about `capacity` pages.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { pages: HashMap::new(), capacity: capacity.max(64), dirty: 0, clock: 0, changes: 0 }
+    }
+
+    /// The page, if it is here.
+    pub(crate) fn get(&mut self, number: SealPageNumber) -> Option<&SealPage> {
+        self.clock += 1;
+        let cached = self.pages.get_mut(&number)?;
+        cached.used = self.clock;
+        Some(&cached.page)
+    }
+
+    /// Whether the page is here.
+    pub(crate) fn contains(&self, number: SealPageNumber) -> bool {
+        self.pages.contains_key(&number)
+    }
+
+    /// How many changes there have been: a page that was read from the store before the last one may be out of date.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Keeps a page that was read from the store since `changes` was that number. Where something changed meanwhile,
+    /// the page may be older than what the cache has forgotten, and is not kept.
+    pub(crate) fn keep_loaded(&mut self, number: SealPageNumber, page: &SealPage, changes: u64) {
+        if changes == self.changes && !self.pages.contains_key(&number) {
+            self.clock += 1;
+            self.pages.insert(number, Cached { page: Box::new(*page), dirty_since: None, used: self.clock });
+        }
+    }
+
+    /// Puts a seal into a page that is here. `frame` is the journal frame that also holds the seal.
+    pub(crate) fn set(&mut self, number: SealPageNumber, offset: usize, seal: &Seal, frame: u64) -> bool {
+        let Some(cached) = self.pages.get_mut(&number) else { return false };
+        let bytes = seal.as_bytes();
+        cached.page[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.changes += 1;
+        match &mut cached.dirty_since {
+            Some(since) => *since = frame.min(*since),
+            clean => {
+                *clean = Some(frame);
+                self.dirty += 1;
+            }
+        }
+        true
+    }
+
+    /// A page that the store does not have: that of a new object.
+    pub(crate) fn insert_new(&mut self, number: SealPageNumber, page: Box<SealPage>, frame: u64) {
+        self.clock += 1;
+        self.changes += 1;
+        let new = Cached { page, dirty_since: Some(frame), used: self.clock };
+        if self.pages.insert(number, new).is_none_or(|old| old.dirty_since.is_none()) {
+            self.dirty += 1;
+        }
+    }
+
+    /// Forgets pages of objects that exist no longer.
+    pub(crate) fn forget(&mut self, pages: std::ops::Range<u64>) {
+        self.changes += 1;
+        let mut dirty = 0;
+        self.pages.retain(|number, cached| {
+            let keep = !pages.contains(&number.0);
+            dirty += usize::from(keep && cached.dirty_since.is_some());
+            keep
+        });
+        self.dirty = dirty;
+    }
+
+    /// The oldest journal frame whose seals are not yet in place.
+    pub(crate) fn oldest_frame(&self) -> Option<u64> {
+        self.pages.values().filter_map(|cached| cached.dirty_since).min()
+    }
+
+    /// How many pages are dirty.
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty
+    }
+
+    /// How many pages the cache should hold.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Copies of all dirty pages in the order of their numbers.
+    pub(crate) fn dirty_pages(&self) -> Vec<(SealPageNumber, Box<SealPage>)> {
+        let mut pages: Vec<_> = self
+            .pages
+            .iter()
+            .filter(|(_, cached)| cached.dirty_since.is_some())
+            .map(|(number, cached)| (*number, cached.page.clone()))
+            .collect();
+        pages.sort_unstable_by_key(|(number, _)| *number);
+        pages
+    }
+
+    /// The store has these pages as they are here. The caller has kept changes away since `dirty_pages`.
+    pub(crate) fn cleaned(&mut self, pages: impl Iterator<Item = SealPageNumber>) {
+        for number in pages {
+            if let Some(cached) = self.pages.get_mut(&number)
+                && cached.dirty_since.take().is_some()
+            {
+                self.dirty -= 1;
+            }
+        }
+        self.shrink();
+    }
+
+    /// Forgets clean pages that were not used lately, where there are too many.
+    pub(crate) fn shrink(&mut self) {
+        if self.pages.len() <= self.capacity {
+            return;
+        }
+        // Forget down to seven eighths, so that this linear pass is rare.
+        let excess = self.pages.len() - self.capacity / 8 * 7;
+        let mut clean: Vec<(u64, SealPageNumber)> = self
+            .pages
+            .iter()
+            .filter(|(_, cached)| cached.dirty_since.is_none())
+            .map(|(number, cached)| (cached.used, *number))
+            .collect();
+        if clean.is_empty() {
+            return;
+        }
+        let excess = excess.min(clean.len());
+        clean.select_nth_unstable(excess - 1);
+        for (_, number) in &clean[..excess] {
+            self.pages.remove(number);
+        }
+        self.changes += 1;
+    }
+}

@@ -1,0 +1,329 @@
+//! A volume of either kind, as its owner sees it.
+
+use std::sync::Arc;
+
+use sealdisk_cipher::VolumeKey;
+use sealdisk_layout::{PackedLayout, Payload};
+use sealdisk_store::Store;
+use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
+
+use crate::keeper::Keeper;
+use crate::plain::{self, PlainVolume};
+use crate::sealed::{self, SealedVolume, SectorForms};
+use crate::{Allocation, OpenError, ReadRequest, Space, VolumeError, VolumeErrorKind, WriteRequest};
+
+/// How a volume is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Refuse writes, and write nothing to the store, not even to recover.
+    pub read_only: bool,
+    /// About how much memory the volume may take, in bytes.
+    pub memory: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { read_only: false, memory: 192 << 20 }
+    }
+}
+
+/// An open volume: a disk with a volatile write cache.
+pub struct Volume {
+    kind: Arc<Kind>,
+    keeper: Option<Keeper>,
+}
+
+pub(crate) enum Kind {
+    Plain(PlainVolume),
+    Sealed(SealedVolume),
+}
+
+/// How a volume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Whether it takes writes.
+    pub state: State,
+    /// What runs the cipher on this machine.
+    pub implementation: &'static str,
+    /// Sectors in memory that are not yet in place.
+    pub waiting_sectors: usize,
+    /// Data objects of 4 MiB that exist, for sealed volumes.
+    pub objects: Option<u64>,
+}
+
+/// Whether a volume takes writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It does.
+    Healthy,
+    /// It was opened read-only.
+    ReadOnly,
+    /// It does not since a sync failed; this is what the sync said.
+    Failed(String),
+}
+
+/// What [`Volume::check`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Sectors that were read.
+    pub sectors: u64,
+    /// Sectors that are not what was written.
+    pub not_authentic: Vec<Lba>,
+    /// Sectors that the store could not read, and why.
+    pub unreadable: Vec<(Lba, String)>,
+}
+
+/// What a volume's store shows without the key. Nothing of it is authentic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inspection {
+    /// Size of the disk in bytes.
+    pub size: u64,
+    /// Length of the journal in bytes.
+    pub journal_len: u64,
+    /// Whether it was closed in order; always true for LUKS2 volumes, which have no journal.
+    pub clean: bool,
+}
+
+impl Volume {
+    /// Bytes that the store needs for a disk of `size` bytes, header and all.
+    pub fn store_size(payload: &Payload, size: u64) -> u64 {
+        match payload {
+            Payload::Plain(plain) => plain.offset + size,
+            Payload::Sealed(sealed) => {
+                let journal_len = sealed::journal_len_for(size);
+                PackedLayout::new(sealed.offset, journal_len, sealed.cipher.seal_len()).store_size(size)
+            }
+        }
+    }
+
+    /// Writes what a new disk of `size` bytes needs, behind the header, into a store of
+    /// [`store_size`](Self::store_size) bytes. Little is written, however large the disk is.
+    pub fn format(store: &dyn Store, payload: &Payload, key: &VolumeKey, size: u64) -> Result<(), OpenError> {
+        match payload {
+            Payload::Plain(_) => Ok(()),
+            Payload::Sealed(sealed) => sealed::format(store, sealed, key, size, sealed::journal_len_for(size)),
+        }
+    }
+
+    /// As [`format`](Self::format), with a journal of a chosen length (a multiple of 4096, at least 64 KiB). For tests
+    /// that want the journal to wrap often.
+    pub fn format_with_journal(
+        store: &dyn Store,
+        payload: &sealdisk_layout::SealedPayload,
+        key: &VolumeKey,
+        size: u64,
+        journal_len: u64,
+    ) -> Result<(), OpenError> {
+        sealed::format(store, payload, key, size, journal_len)
+    }
+
+    /// Opens a volume. After a crash this is where the journal is put in place. Errors and reports call it `name`.
+    pub fn open(
+        store: Arc<dyn Store>,
+        name: &str,
+        payload: &Payload,
+        key: &VolumeKey,
+        options: OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let kind = match payload {
+            Payload::Plain(plain) => Kind::Plain(PlainVolume::open(store, name, plain, key, options)?),
+            Payload::Sealed(sealed) => Kind::Sealed(SealedVolume::open(store, name, sealed, key, options)?),
+        };
+        Ok(Self { kind: Arc::new(kind), keeper: None })
+    }
+
+    /// Starts a thread that writes in the background what waits in memory. Without it, everything happens within the
+    /// calls of clients.
+    pub fn start_background(&mut self) {
+        if self.keeper.is_none() && matches!(&*self.kind, Kind::Sealed(sealed) if !sealed.is_read_only()) {
+            self.keeper = Some(Keeper::start(self.kind.clone()));
+        }
+    }
+
+    /// Does a piece of the work that [`start_background`](Self::start_background) does. `idle` says that nothing was
+    /// written for a while. Returns whether there was anything to do.
+    pub fn tidy(&self, idle: bool) -> Result<bool, VolumeError> {
+        match &*self.kind {
+            Kind::Plain(_) => Ok(false),
+            Kind::Sealed(sealed) => sealed.tidy(idle),
+        }
+    }
+
+    /// Writes everything in place and says on the store that nothing is left to recover.
+    pub fn close(mut self) -> Result<(), VolumeError> {
+        drop(self.keeper.take());
+        match &*self.kind {
+            Kind::Plain(plain) => plain.flush(),
+            Kind::Sealed(sealed) => sealed.close(),
+        }
+    }
+
+    /// Size of the disk in bytes.
+    pub fn size(&self) -> u64 {
+        match &*self.kind {
+            Kind::Plain(plain) => plain.size(),
+            Kind::Sealed(sealed) => sealed.size(),
+        }
+    }
+
+    /// Whether writes are refused.
+    pub fn is_read_only(&self) -> bool {
+        match &*self.kind {
+            Kind::Plain(plain) => plain.is_read_only(),
+            Kind::Sealed(sealed) => sealed.is_read_only(),
+        }
+    }
+
+    /// Serves a batch of reads; each request's `result` says how it went.
+    pub fn read(&self, batch: &mut [ReadRequest<'_>]) {
+        match &*self.kind {
+            Kind::Plain(plain) => plain.read(batch),
+            Kind::Sealed(sealed) => sealed.read(batch),
+        }
+    }
+
+    /// Serves a batch of writes; each request's `result` says how it went.
+    pub fn write(&self, batch: &mut [WriteRequest<'_>]) {
+        match &*self.kind {
+            Kind::Plain(plain) => plain.write(batch),
+            Kind::Sealed(sealed) => sealed.write(batch),
+        }
+        if let Some(keeper) = &self.keeper {
+            keeper.wake();
+        }
+    }
+
+    /// Makes the range read as zeros.
+    pub fn zero(&self, range: ByteRange, space: Space) -> Result<(), VolumeError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        match &*self.kind {
+            Kind::Plain(plain) => plain.zero(range, space),
+            Kind::Sealed(sealed) => sealed.zero(range, space),
+        }
+    }
+
+    /// Makes everything durable whose write had returned before this call.
+    pub fn flush(&self) -> Result<(), VolumeError> {
+        match &*self.kind {
+            Kind::Plain(plain) => plain.flush(),
+            Kind::Sealed(sealed) => sealed.flush(),
+        }
+    }
+
+    /// Which parts of the range are known to be zero and take no space, from its start on.
+    pub fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError> {
+        match &*self.kind {
+            Kind::Plain(plain) => plain.allocation(range),
+            Kind::Sealed(sealed) => sealed.allocation(range),
+        }
+    }
+
+    /// How the volume is.
+    pub fn status(&self) -> Status {
+        let (failure, read_only, implementation, waiting_sectors, objects) = match &*self.kind {
+            Kind::Plain(v) => (v.failure(), v.is_read_only(), v.implementation(), 0, None),
+            Kind::Sealed(v) => (v.failure(), v.is_read_only(), v.implementation(), v.waiting(), Some(v.object_count())),
+        };
+        let state = match failure {
+            Some(reason) => State::Failed(reason.to_owned()),
+            None if read_only => State::ReadOnly,
+            None => State::Healthy,
+        };
+        Status { state, implementation, waiting_sectors, objects }
+    }
+
+    /// Reads and authenticates the whole disk. `progress` is told how many bytes of how many are done. What is known to
+    /// be zero without reading is not read.
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, VolumeError> {
+        const STEP: u64 = 1 << 20;
+        let mut report = CheckReport::default();
+        let mut buf = sealdisk_store::AlignedBuf::new(STEP as usize);
+        let mut offset = 0;
+        progress(0, self.size());
+        while offset < self.size() {
+            let hole = self.hole_at(offset)?;
+            if hole >= STEP {
+                offset += hole;
+            } else {
+                let len = STEP.min(self.size() - offset);
+                self.check_range(offset, &mut buf[..len as usize], &mut report);
+                offset += len;
+            }
+            progress(offset, self.size());
+        }
+        Ok(report)
+    }
+
+    /// How many bytes from here on lie in objects that do not exist.
+    fn hole_at(&self, offset: u64) -> Result<u64, VolumeError> {
+        match &*self.kind {
+            Kind::Plain(_) => Ok(0),
+            Kind::Sealed(sealed) => Ok(sealed.absent_bytes(offset)),
+        }
+    }
+
+    fn check_range(&self, offset: u64, buf: &mut [u8], report: &mut CheckReport) {
+        let size = self.size();
+        let mut batch: Vec<_> = buf
+            .chunks_mut(SECTOR_SIZE)
+            .enumerate()
+            .map(|(i, sector)| {
+                let start = offset + (i * SECTOR_SIZE) as u64;
+                ReadRequest::new(ByteRange::checked(start, sector.len() as u64, size).expect("inside the disk"), sector)
+            })
+            .collect();
+        self.read(&mut batch);
+        for request in batch {
+            report.sectors += 1;
+            let lba = Lba(request.range.offset() / SECTOR_SIZE as u64);
+            match request.result {
+                Ok(()) => {}
+                Err(error) if error.kind() == VolumeErrorKind::NotAuthentic => report.not_authentic.push(lba),
+                Err(error) => report.unreadable.push((lba, error.to_string())),
+            }
+        }
+    }
+
+    /// Changes the size of a volume that is not open. Growing is instant; shrinking discards what lies behind the new
+    /// end and must be forced.
+    pub fn resize(
+        store: Arc<dyn Store>,
+        name: &str,
+        payload: &Payload,
+        key: &VolumeKey,
+        size: u64,
+        force: bool,
+    ) -> Result<(), OpenError> {
+        match payload {
+            Payload::Sealed(sealed) => sealed::resize(store, name, sealed, key, size, force),
+            Payload::Plain(plain) => plain::resize(&*store, plain, size, force),
+        }
+    }
+
+    /// What can be told without the key.
+    pub fn inspect(store: &dyn Store, payload: &Payload) -> Result<Inspection, OpenError> {
+        match payload {
+            Payload::Plain(plain) => {
+                Ok(Inspection { size: plain::size_of_payload(store, plain)?, journal_len: 0, clean: true })
+            }
+            Payload::Sealed(sealed) => {
+                let claims = sealed::inspect(store, sealed)?;
+                Ok(Inspection { size: claims.size, journal_len: claims.journal_len, clean: claims.clean })
+            }
+        }
+    }
+
+    /// Counts how the store shows sectors to be sealed, without the key. `None` for LUKS2 volumes.
+    pub fn sector_forms(
+        store: &dyn Store,
+        payload: &Payload,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<SectorForms>, OpenError> {
+        match payload {
+            Payload::Plain(_) => Ok(None),
+            Payload::Sealed(sealed) => sealed::sector_forms(store, sealed, progress).map(Some),
+        }
+    }
+}

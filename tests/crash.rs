@@ -1,0 +1,126 @@
+//! What was flushed survives a crash at any point.
+//!
+//! A random workload runs on a store that remembers everything done to it. Then crashes are enumerated: at random points
+//! of that history, with any subset of the writes that no sync covered, in any order, each possibly torn. In each state
+//! the volume is opened and every sector must have the value that was flushed, or one that was written to it since;
+//! nothing may be an error.
+//!
+//! `SEALDISK_CRASH_STATES=10000000` runs longer; `SEALDISK_SEED=…` repeats a run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sealdisk_cipher::CipherName;
+use sealdisk_store::{Choices, FaultStore, MemoryStore};
+use support::{Fixture, Model, Random, read_only};
+
+/// States per run of the suite.
+const STATES: u64 = 100_000;
+/// Operations in one workload.
+const OPS: usize = 60;
+/// Crashes of one workload.
+const CRASHES: u64 = 250;
+
+fn states() -> u64 {
+    std::env::var("SEALDISK_CRASH_STATES")
+        .map_or(STATES, |text| text.parse().expect("SEALDISK_CRASH_STATES is a number"))
+}
+
+fn fixture(random: &mut Random) -> Fixture {
+    let cipher = match random.below(8) {
+        0 => CipherName::Aes256Gcm,
+        1 => CipherName::XChaCha20Poly1305,
+        2 => CipherName::Aes256XtsRandom,
+        _ => CipherName::Aegis256,
+    };
+    Fixture {
+        cipher,
+        fold: random.one_in(2),
+        // Two objects and some, the last sector ragged or not.
+        size: (2 * 1012 + 300) * 4096 + [0, 512, 4095][random.below(3) as usize],
+        journal_len: [64 << 10, 256 << 10, 1 << 20, 4 << 20][random.below(4) as usize],
+        atomicity: if random.one_in(2) { 512 } else { 4096 },
+    }
+}
+
+/// One workload and its crashes. Returns how many states were checked.
+fn run(seed: u64) -> u64 {
+    let random = &mut Random::new(seed);
+    let fixture = fixture(random);
+    let store = Arc::new(FaultStore::new(fixture.formatted(), fixture.atomicity));
+    let mut model = Model::new(fixture.size);
+    let volume = fixture.open(store.clone()).unwrap();
+    for _ in 0..OPS {
+        let op = Model::random_op(fixture.size, fixture.layout().sectors_per_object(), random);
+        model.apply(&volume, &op, random, || store.event_count());
+    }
+    model.check_now(&volume).unwrap_or_else(|e| panic!("seed {seed}, before any crash: {e} ({fixture:?})"));
+    if random.one_in(2) {
+        volume.close().unwrap();
+    }
+
+    let history = store.history();
+    let mut positions: Vec<usize> =
+        (0..CRASHES).map(|_| random.below(history.events.len() as u64 + 1) as usize).collect();
+    positions.sort_unstable();
+    let mut crashes = history.crashes();
+    let mut checked = 0;
+    for at in positions {
+        let image = crashes.crash(at, fixture.atomicity, random);
+        let told = |what: &str, error: &dyn std::fmt::Display| -> ! {
+            panic!("seed {seed}, crash at event {at} of {}, {what}: {error} ({fixture:?})", history.events.len())
+        };
+        checked += 1;
+        match random.below(4) {
+            // Read without recovering in place: everything comes from the journal.
+            0 => {
+                let store = Arc::new(MemoryStore::from_image(image, fixture.atomicity));
+                let volume = read_only(store, &fixture.payload()).unwrap_or_else(|e| told("opened read-only", &e));
+                model.check_after_crash(&volume, at).unwrap_or_else(|e| told("read-only", &e));
+            }
+            // Crash again while recovering, and recover from that.
+            1 => {
+                let store = Arc::new(FaultStore::new(image, fixture.atomicity));
+                fixture.open(store.clone()).map(drop).unwrap_or_else(|e| told("first recovery", &e));
+                let history = store.history();
+                for _ in 0..3 {
+                    let again = random.below(history.events.len() as u64 + 1) as usize;
+                    let image = history.crash(again, fixture.atomicity, random);
+                    let store = Arc::new(MemoryStore::from_image(image, fixture.atomicity));
+                    let volume = fixture.open(store).unwrap_or_else(|e| told("second recovery", &e));
+                    model.check_after_crash(&volume, at).unwrap_or_else(|e| told("after a second crash", &e));
+                    checked += 1;
+                }
+            }
+            // Recover, check, close, and check what lies in place.
+            _ => {
+                let store = Arc::new(MemoryStore::from_image(image, fixture.atomicity));
+                let volume = fixture.open(store.clone()).unwrap_or_else(|e| told("recovery", &e));
+                model.check_after_crash(&volume, at).unwrap_or_else(|e| told("after recovery", &e));
+                if random.one_in(4) {
+                    volume.close().unwrap_or_else(|e| told("closing", &e));
+                    let volume = fixture.open(store).unwrap_or_else(|e| told("opening again", &e));
+                    model.check_after_crash(&volume, at).unwrap_or_else(|e| told("after closing", &e));
+                }
+            }
+        }
+    }
+    checked
+}
+
+#[test]
+fn flushed_sectors_survive_a_crash_at_any_point() {
+    let seed = Random::seed_from_environment("crash");
+    let (states, checked, next) = (states(), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while checked.load(Ordering::SeqCst) < states {
+                    let workload = next.fetch_add(1, Ordering::SeqCst);
+                    checked.fetch_add(run(seed.wrapping_add(workload)), Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    println!("crash: {} states of {} workloads", checked.into_inner(), next.into_inner());
+}
