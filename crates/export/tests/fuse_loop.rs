@@ -292,6 +292,7 @@ fn concurrent_direct_writes_are_found_again() {
             "--numjobs=4",
             "--verify=crc32c",
             "--verify_fatal=1",
+            "--verify_state_save=0",
             "--fsync=64",
         ],
     );
