@@ -1,7 +1,7 @@
 //! What an export offers: a disk, whatever lies beneath.
 
 use sealdisk_units::ByteRange;
-use sealdisk_volume::{Allocation, ReadRequest, Space, VolumeError, WriteRequest};
+use sealdisk_volume::{Allocation, ReadRequest, Space, Volume, VolumeError, WriteRequest};
 
 /// A disk with a volatile write cache: what was written survives a crash once a [`flush`](Self::flush) that began
 /// after the write had returned is `Ok`.
@@ -31,4 +31,34 @@ pub trait Disk: Send + Sync {
     /// What the range looks like, from its start on, in stretches that together cover at least its first byte and at
     /// most the range.
     fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError>;
+}
+
+impl Disk for Volume {
+    fn size(&self) -> u64 {
+        Self::size(self)
+    }
+
+    fn is_read_only(&self) -> bool {
+        Self::is_read_only(self)
+    }
+
+    fn read(&self, batch: &mut [ReadRequest<'_>]) {
+        Self::read(self, batch);
+    }
+
+    fn write(&self, batch: &mut [WriteRequest<'_>]) {
+        Self::write(self, batch);
+    }
+
+    fn zero(&self, range: ByteRange, space: Space) -> Result<(), VolumeError> {
+        Self::zero(self, range, space)
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        Self::flush(self)
+    }
+
+    fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError> {
+        Self::allocation(self, range)
+    }
 }

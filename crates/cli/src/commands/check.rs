@@ -1,0 +1,111 @@
+//! `check`: read and authenticate everything.
+
+use std::sync::Arc;
+
+use sealdisk_header::Header;
+use sealdisk_store::OpenMode;
+use sealdisk_units::SECTOR_SIZE;
+use sealdisk_volume::{OpenOptions, Volume};
+use serde::Serialize;
+
+use crate::arguments::Check;
+use crate::failure::{Failure, Kind};
+use crate::output;
+use crate::progress::Progress;
+use crate::size::ByteSize;
+use crate::unlock::unlock;
+use crate::volume_file::VolumeFile;
+
+/// The report, as `--json` shows it. Fields are added, never renamed or removed.
+#[derive(Serialize)]
+struct Report {
+    /// The volume's path.
+    volume: String,
+    /// Usable size in bytes.
+    size: u64,
+    /// Whether sectors are authenticated at all.
+    authenticated: bool,
+    /// Sectors that were read. What is known to be zero need not be read.
+    sectors: u64,
+    /// The numbers of the 4096-byte sectors that are not authentic.
+    bad: Vec<u64>,
+    /// Sectors that the store below could not read.
+    unreadable: Vec<Unreadable>,
+}
+
+/// A sector that the store below could not read.
+#[derive(Serialize)]
+struct Unreadable {
+    /// Its number.
+    sector: u64,
+    /// What the store said.
+    reason: String,
+}
+
+/// Prints a line for every bad sector, and fails if there is one.
+pub fn run(options: &Check, quiet: bool) -> Result<(), Failure> {
+    let file = VolumeFile::open(&options.volume.path, OpenMode::ReadOnly)?;
+    let header = Header::load(&file.path)?;
+    let key = unlock(&header, &options.key)?;
+    let VolumeFile { path, store } = file;
+    let shown = path.display().to_string();
+    let open = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let volume = Volume::open(Arc::new(store), &shown, header.payload(), &key, open)?;
+    drop(key);
+
+    let mut progress = Progress::new(&path, options.progress.progress_json, quiet);
+    let found = volume.check(&mut |done, total| progress.update(done, total));
+    progress.finish();
+    let found = found.map_err(Failure::from)?;
+
+    let unreadable = found.unreadable.into_iter().map(|(sector, reason)| Unreadable { sector: sector.0, reason });
+    let report = Report {
+        volume: shown,
+        size: volume.size(),
+        authenticated: is_authenticated(&header),
+        sectors: found.sectors,
+        bad: found.not_authentic.iter().map(|sector| sector.0).collect(),
+        unreadable: unreadable.collect(),
+    };
+    if options.json {
+        // One line: with --progress-json it is the last of several.
+        output::say(&serde_json::to_string(&report).map_err(Failure::usage)?)?;
+    } else {
+        print(&report, quiet)?;
+    }
+    match (report.bad.len(), report.unreadable.len()) {
+        (0, 0) => Ok(()),
+        (bad, unreadable) => Err(Failure::new(
+            Kind::Damaged,
+            format_args!("{}: {bad} sectors are not authentic, {unreadable} cannot be read", report.volume),
+        )),
+    }
+}
+
+fn print(report: &Report, quiet: bool) -> Result<(), Failure> {
+    let place = |sector: u64| {
+        let byte = sector * SECTOR_SIZE as u64;
+        format!("sector {sector} (bytes {byte} to {})", byte + SECTOR_SIZE as u64)
+    };
+    for sector in &report.bad {
+        output::say(&format!("{}: not authentic", place(*sector)))?;
+    }
+    for Unreadable { sector, reason } in &report.unreadable {
+        output::say(&format!("{}: {reason}", place(*sector)))?;
+    }
+    if report.bad.is_empty() && report.unreadable.is_empty() && !quiet {
+        let size = ByteSize(report.size);
+        output::say(&match report.authenticated {
+            true => format!("{size}: every sector is authentic"),
+            false => format!("{size}: every sector can be read; this cipher does not authenticate them"),
+        })?;
+    }
+    Ok(())
+}
+
+fn is_authenticated(header: &Header) -> bool {
+    match header.payload() {
+        sealdisk_header::Payload::Plain(_) => false,
+        sealdisk_header::Payload::Sealed(sealed) => sealed.cipher.is_authenticated(),
+    }
+}

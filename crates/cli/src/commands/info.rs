@@ -1,0 +1,219 @@
+//! `info`: what a volume is and how it does.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use sealdisk_header::{Header, Payload};
+use sealdisk_units::{OBJECT_SIZE, SECTOR_SIZE};
+use sealdisk_volume::Volume;
+use serde::Serialize;
+
+use crate::arguments::Info;
+use crate::commands::attach::cipher_and_layout;
+use crate::commands::key::{Slot, slot_table, slots};
+use crate::commands::list;
+use crate::failure::Failure;
+use crate::output;
+use crate::progress::Progress;
+use crate::registry::{Registered, Registry};
+use crate::size::ByteSize;
+use crate::unlocked_store::UnlockedStore;
+use crate::volume_file::locate;
+
+/// What `info --json` shows. Fields are added, never renamed or removed.
+#[derive(Serialize)]
+struct Facts {
+    /// The volume's absolute path.
+    volume: String,
+    uuid: String,
+    label: Option<String>,
+    /// `sealed` or `luks2`.
+    kind: &'static str,
+    cipher: String,
+    /// Whether a changed sector is noticed.
+    authenticated: bool,
+    layout: String,
+    /// Whether sectors may carry their own seal.
+    fold: bool,
+    /// Bytes that are encrypted as one.
+    sector_size: u32,
+    /// First byte behind the header.
+    offset: u64,
+    /// Usable size in bytes. Without a key nobody can say whether it is true.
+    size: u64,
+    /// Whether it was closed in order; if not, the next `attach` brings it up to date from its journal.
+    clean: bool,
+    /// How the sectors of a folding volume are sealed; as of the last time everything was in place.
+    sectors: Option<Forms>,
+    /// Bytes that the file takes on its file system.
+    stored: Option<u64>,
+    /// Which volumes this one is a copy of.
+    lineage: Option<String>,
+    key_slots: Vec<Slot>,
+    /// How it does if it is attached by this user.
+    attached: Option<Attached>,
+}
+
+/// How many sectors are sealed in which way.
+#[derive(Serialize)]
+struct Forms {
+    /// Sectors that carry their own seal.
+    folded: u64,
+    /// Sectors with their seal elsewhere.
+    plain: u64,
+    /// Sectors that are sealed as zero.
+    zero: u64,
+}
+
+/// An attached volume.
+#[derive(Serialize)]
+struct Attached {
+    name: String,
+    pid: u32,
+    address: String,
+    read_only: bool,
+    /// As in `list --json`.
+    state: String,
+    /// Why it failed, if it did.
+    reason: Option<String>,
+    /// Which implementation of the cipher runs.
+    implementation: Option<String>,
+    /// The volume's counters since it was attached.
+    counters: BTreeMap<String, u64>,
+}
+
+/// Needs no key: tells what the header says, which only a successful `attach` or `check` confirms.
+pub fn run(options: &Info, quiet: bool) -> Result<(), Failure> {
+    let path = locate(&options.volume.path)?;
+    let header = Header::load(&path)?;
+    let facts = facts(&path, &header, quiet || options.json)?;
+    if options.json { output::say_json(&facts) } else { print(&facts) }
+}
+
+fn facts(path: &Path, header: &Header, quiet: bool) -> Result<Facts, Failure> {
+    let store = UnlockedStore::open(path)?;
+    let inspection = Volume::inspect(&store, header.payload())?;
+    let (cipher, layout) = cipher_and_layout(header.payload());
+    let attached = Registry::of_this_user()?.find_volume(path)?.and_then(attached);
+    let (kind, authenticated, fold, sector_size, offset, lineage) = match header.payload() {
+        Payload::Plain(plain) => ("luks2", false, false, plain.sector_size, plain.offset, None),
+        Payload::Sealed(sealed) => (
+            "sealed",
+            sealed.cipher.is_authenticated(),
+            sealed.fold,
+            SECTOR_SIZE as u32,
+            sealed.offset,
+            Some(sealed.lineage.to_string()),
+        ),
+    };
+    Ok(Facts {
+        volume: path.display().to_string(),
+        uuid: header.uuid().to_owned(),
+        label: header.label().map(str::to_owned),
+        kind,
+        cipher,
+        authenticated,
+        layout,
+        fold,
+        sector_size,
+        offset,
+        size: inspection.size,
+        clean: inspection.clean,
+        sectors: if fold { forms(&store, path, header, quiet)? } else { None },
+        stored: stored(path),
+        lineage,
+        key_slots: slots(header),
+        attached,
+    })
+}
+
+/// Reads every seal, which is 1.2 % of what is stored.
+fn forms(store: &UnlockedStore, path: &Path, header: &Header, quiet: bool) -> Result<Option<Forms>, Failure> {
+    let mut progress = Progress::new(path, false, quiet);
+    let forms = Volume::sector_forms(store, header.payload(), &mut |done, total| {
+        progress.update(done * OBJECT_SIZE, total * OBJECT_SIZE);
+    });
+    progress.finish();
+    Ok(forms?.map(|forms| Forms { folded: forms.folded, plain: forms.plain, zero: forms.zero }))
+}
+
+fn attached(registered: Registered) -> Option<Attached> {
+    let health = registered.alive.then(|| list::health(&registered)).flatten();
+    let state = list::state(&registered, health.as_ref());
+    let entry = registered.entry?;
+    let (reason, implementation, counters) = match health {
+        Some(health) => (health.reason, Some(health.implementation), health.counters),
+        None => (None, None, BTreeMap::new()),
+    };
+    Some(Attached {
+        name: entry.name,
+        pid: entry.pid,
+        address: entry.address,
+        read_only: entry.read_only,
+        state,
+        reason,
+        implementation,
+        counters,
+    })
+}
+
+/// Bytes that a file takes on its file system. A device takes what it has.
+fn stored(path: &Path) -> Option<u64> {
+    let metadata = fs::metadata(path).ok()?;
+    // st_blocks counts 512 bytes whatever the file system's block (stat(2)).
+    (!metadata.file_type().is_block_device()).then(|| metadata.blocks() * 512)
+}
+
+fn print(facts: &Facts) -> Result<(), Failure> {
+    let mut rows = vec![
+        ("Volume", facts.volume.clone()),
+        ("UUID", facts.uuid.clone()),
+        ("Label", facts.label.clone().unwrap_or_else(|| "-".to_owned())),
+        ("Kind", if facts.kind == "luks2" { "LUKS2, as cryptsetup makes it".to_owned() } else { "sealed".to_owned() }),
+        ("Size", format!("{} ({} bytes)", ByteSize(facts.size), facts.size)),
+        ("Cipher", format!("{}{}", facts.cipher, if facts.authenticated { "" } else { " (not authenticated)" })),
+        ("Layout", format!("{}{}", facts.layout, if facts.fold { ", folding" } else { "" })),
+        ("Data at", ByteSize(facts.offset).to_string()),
+    ];
+    if facts.sector_size != SECTOR_SIZE as u32 {
+        rows.push(("Sector", format!("{} bytes", facts.sector_size)));
+    }
+    if let Some(stored) = facts.stored {
+        rows.push(("Stored", format!("{:.1} MiB", stored as f64 / f64::from(1 << 20))));
+    }
+    if let Some(forms) = &facts.sectors {
+        let written = forms.folded + forms.plain;
+        let share = if written == 0 {
+            "nothing written yet".to_owned()
+        } else {
+            format!("{:.1} % of {written} written sectors", forms.folded as f64 * 100.0 / written as f64)
+        };
+        rows.push(("Folded", share));
+    }
+    if !facts.clean && facts.attached.is_none() {
+        rows.push(("Closed", "not in order; the next attach brings it up to date".to_owned()));
+    }
+    match &facts.attached {
+        None => rows.push(("Attached", "no".to_owned())),
+        Some(attached) => {
+            let how = if attached.read_only { ", read-only" } else { "" };
+            rows.push((
+                "Attached",
+                format!("{} at {}{how} (process {})", attached.name, attached.address, attached.pid),
+            ));
+            let reason = attached.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+            rows.push(("State", format!("{}{reason}", attached.state)));
+            if let Some(implementation) = &attached.implementation {
+                rows.push(("Running", implementation.clone()));
+            }
+            for (name, count) in &attached.counters {
+                rows.push((name, count.to_string()));
+            }
+        }
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![format!("{name}:"), value]).collect();
+    output::say(&output::table(&rows))?;
+    output::say(&format!("\n{}", slot_table(&facts.key_slots)))
+}

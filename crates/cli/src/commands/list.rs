@@ -1,0 +1,124 @@
+//! `list`: what is attached.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::arguments::List;
+use crate::control::{self, Answer, Health, Request};
+use crate::failure::Failure;
+use crate::output;
+use crate::registry::{Registered, Registry};
+use crate::size::ByteSize;
+
+/// How long a healthy daemon may take to say how it does.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One attached volume, as `list --json` shows it: an array of these. Fields are added, never renamed or removed.
+#[derive(Serialize)]
+struct Line {
+    /// The name it was attached under.
+    name: String,
+    /// The volume's absolute path.
+    volume: String,
+    /// Where clients find the disk: a path or an NBD URI.
+    address: String,
+    /// `nbd` or `fuse`.
+    export: String,
+    /// Usable size in bytes.
+    size: u64,
+    /// Whether writes are refused.
+    read_only: bool,
+    /// `healthy`; `read-only`; `failed`: takes no writes since a flush failed; `attaching`; `ending`: was told to end and
+    /// does as soon as the disk is not in use; `unresponsive`: its process does not answer; `dead`: its process was killed.
+    state: String,
+    /// Why it failed, or has not ended yet.
+    reason: Option<String>,
+    /// The process that serves it.
+    pid: u32,
+    /// Seconds since 1970 when it was attached.
+    since: u64,
+    cipher: String,
+    layout: String,
+    /// What went wrong since it was attached is in this file.
+    log: String,
+}
+
+/// Prints a table or JSON.
+pub fn run(options: &List) -> Result<(), Failure> {
+    let lines: Vec<Line> = Registry::of_this_user()?.all()?.into_iter().map(line).collect();
+    if options.json {
+        return output::say_json(&lines);
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let heading = ["NAME", "STATE", "SIZE", "DISK", "VOLUME"].map(str::to_owned).to_vec();
+    let rows = lines.iter().map(|l| {
+        vec![l.name.clone(), l.state.clone(), ByteSize(l.size).to_string(), l.address.clone(), l.volume.clone()]
+    });
+    output::say(&output::table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>()))?;
+    for line in &lines {
+        if let Some(reason) = &line.reason {
+            output::say(&format!("{}: {reason}", line.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// How the volume does, if its process lives and answers.
+pub fn health(registered: &Registered) -> Option<Health> {
+    match control::ask(&registered.room.control_socket(), Request::Status, Some(PATIENCE)) {
+        Ok(Answer::Status(health)) => Some(health),
+        _ => None,
+    }
+}
+
+/// The word for how the volume does.
+pub fn state(registered: &Registered, health: Option<&Health>) -> String {
+    match health {
+        _ if !registered.alive => "dead".to_owned(),
+        _ if registered.entry.is_none() => "attaching".to_owned(),
+        Some(health) => health.state.clone(),
+        None => "unresponsive".to_owned(),
+    }
+}
+
+fn line(registered: Registered) -> Line {
+    let health = registered.alive.then(|| health(&registered)).flatten();
+    let state = state(&registered, health.as_ref());
+    let log = registered.room.log().display().to_string();
+    let reason = health.and_then(|health| health.reason);
+    match registered.entry {
+        Some(entry) => Line {
+            name: registered.name,
+            volume: entry.volume.display().to_string(),
+            address: entry.address,
+            export: entry.export,
+            size: entry.size,
+            read_only: entry.read_only,
+            state,
+            reason,
+            pid: entry.pid,
+            since: entry.since,
+            cipher: entry.cipher,
+            layout: entry.layout,
+            log,
+        },
+        None => Line {
+            name: registered.name,
+            volume: String::new(),
+            address: String::new(),
+            export: String::new(),
+            size: 0,
+            read_only: false,
+            state,
+            reason,
+            pid: 0,
+            since: 0,
+            cipher: String::new(),
+            layout: String::new(),
+            log,
+        },
+    }
+}

@@ -1,0 +1,149 @@
+//! The life of an attached volume, from the first client to the last flush.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sealdisk_export::{Export, ExportError};
+use sealdisk_volume::{State, Volume};
+
+use crate::control::{Answer, ControlSocket, Health, Pending, Request};
+use crate::failure::Failure;
+use crate::registry::Claim;
+use crate::signals::HeldSignals;
+
+/// Signals that end the service.
+pub const ENDING: [libc::c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+/// How often to look whether a disk that was in use when it was to end has become free.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A volume with its export, and everything that can make it end.
+pub struct Server {
+    /// The name in the registry.
+    pub claim: Claim,
+    /// What is served.
+    pub volume: Arc<Volume>,
+    /// How.
+    pub export: Box<dyn Export>,
+    /// Where requests arrive.
+    pub control: ControlSocket,
+    /// Held back since before any thread was started.
+    pub signals: HeldSignals,
+}
+
+impl Server {
+    /// Serves until a signal or a request to detach, and then flushes.
+    ///
+    /// A disk that is in use (a file system on it is mounted) is not taken away: a request to detach is refused, and after
+    /// a signal everything is flushed and the service ends as soon as the disk is free. A second signal ends it anyway.
+    pub fn run(mut self) -> Result<(), Failure> {
+        let mut ending = false;
+        loop {
+            let retry = Timespec { tv_sec: RETRY.as_secs() as i64, tv_nsec: 0 };
+            let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.control, PollFlags::IN)];
+            match poll(&mut fds, ending.then_some(&retry)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Failure::io("waiting for requests", &e.into())),
+            }
+            if self.signals.take().is_some() {
+                if ending {
+                    eprintln!("sealdisk: second signal: ending although the disk is in use");
+                    return self.end();
+                }
+                ending = true;
+                match self.export.release() {
+                    Ok(()) => return self.end(),
+                    Err(error) => self.prepare_to_end(&error),
+                }
+            } else if ending && self.export.release().is_ok() {
+                return self.end();
+            }
+            if let Some(pending) = self.control.accept() {
+                match pending.request {
+                    Request::Status => pending.answer(&Answer::Status(health(&self.volume, ending))),
+                    Request::Detach => match self.export.release() {
+                        Ok(()) => return self.detach(pending),
+                        Err(error) => pending.answer(&failed(&Failure::from(error))),
+                    },
+                }
+            }
+        }
+    }
+
+    /// The disk cannot be taken away yet, but the machine may be going down.
+    fn prepare_to_end(&self, reason: &ExportError) {
+        eprintln!("sealdisk: {reason}; ending as soon as that is done");
+        // File systems on the disk write back what they hold, which this process goes on serving meanwhile.
+        rustix::fs::sync();
+        if let Err(error) = self.volume.flush() {
+            eprintln!("sealdisk: {error}");
+        }
+    }
+
+    fn detach(self, pending: Pending) -> Result<(), Failure> {
+        let result = self.end();
+        match &result {
+            Ok(()) => pending.answer(&Answer::Detached),
+            Err(failure) => pending.answer(&failed(failure)),
+        }
+        result
+    }
+
+    /// Ends before anybody was told of the disk.
+    pub fn abandon(self) -> Result<(), Failure> {
+        self.end()
+    }
+
+    /// Stops the export, flushes, and gives back volume and name: whoever hears of it can attach the volume again.
+    fn end(self) -> Result<(), Failure> {
+        let Self { claim, volume, export, control, signals } = self;
+        let stopped = export.stop().map_err(Failure::from);
+        let closed = match sole_owner(volume) {
+            Some(volume) => volume.close().map_err(Failure::from),
+            None => {
+                Err(Failure::busy("a client's request does not end; the journal brings the volume up to date later"))
+            }
+        };
+        drop(control);
+        if closed.is_ok() {
+            claim.release();
+        }
+        // From here on a signal does what it always does.
+        drop(signals);
+        closed.and(stopped)
+    }
+}
+
+fn failed(failure: &Failure) -> Answer {
+    Answer::Failed { code: failure.kind as u8, message: failure.message.clone() }
+}
+
+/// How the volume does, for `list` and `info`.
+fn health(volume: &Volume, ending: bool) -> Health {
+    let status = volume.status();
+    let (state, reason) = match status.state {
+        State::Healthy | State::ReadOnly if ending => ("ending", Some("the disk is in use".to_owned())),
+        State::Healthy => ("healthy", None),
+        State::ReadOnly => ("read-only", None),
+        State::Failed(reason) => ("failed", Some(reason)),
+    };
+    let counters = [("waiting_sectors", Some(status.waiting_sectors as u64)), ("objects", status.objects)];
+    Health {
+        state: state.to_owned(),
+        reason,
+        implementation: status.implementation.to_owned(),
+        counters: counters.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?))).collect(),
+    }
+}
+
+/// The only handle on what nobody uses any more. Threads of a stopped export drop theirs as they end.
+fn sole_owner<T>(mut shared: Arc<T>) -> Option<T> {
+    for _ in 0..500 {
+        match Arc::try_unwrap(shared) {
+            Ok(sole) => return Some(sole),
+            Err(still_shared) => shared = still_shared,
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}

@@ -1,0 +1,136 @@
+//! A place of its own for each test: volumes, keys and a registry that no other test sees. What a test attaches is
+//! detached when it ends, however it ends.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Argon2 as cheap as LUKS2 allows.
+pub const CHEAP: [&str; 6] = ["--pbkdf-force-iterations", "4", "--pbkdf-memory", "32", "--pbkdf-parallel", "1"];
+
+/// The folder of one test.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A file with these bytes.
+    pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// `sealdisk` with these arguments, in this folder.
+    pub fn sealdisk<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sealdisk"));
+        command.args(arguments).current_dir(self.folder.path()).env("SEALDISK_RUNTIME_DIR", self.path("run"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `sealdisk`, which must succeed, and returns what it printed.
+    pub fn ok<S: AsRef<OsStr>>(&self, arguments: &[S]) -> String {
+        succeed(&mut self.sealdisk(arguments))
+    }
+
+    /// Runs `sealdisk`, which must fail with this exit code, and returns what it complained of.
+    pub fn fails<S: AsRef<OsStr>>(&self, code: i32, arguments: &[S]) -> String {
+        let output = self.sealdisk(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert!(complaint.starts_with("sealdisk: "), "{complaint}");
+        complaint
+    }
+
+    /// A sealed volume of 8 MiB in the file `name` that the key file `key` opens.
+    pub fn volume(&self, name: &str) -> PathBuf {
+        self.file("key", b"secret");
+        self.ok(&[&["format", name, "--size", "8M", "--key-file", "key"], &CHEAP[..]].concat());
+        self.path(name)
+    }
+
+    /// What `sealdisk list --json` says.
+    pub fn list(&self) -> Vec<serde_json::Value> {
+        serde_json::from_str(&self.ok(&["list", "--json"])).unwrap()
+    }
+
+    /// What `sealdisk info --json` says.
+    pub fn info(&self, volume: &str) -> serde_json::Value {
+        serde_json::from_str(&self.ok(&["info", volume, "--json"])).unwrap()
+    }
+
+    /// The process that serves the only attached volume.
+    pub fn pid(&self) -> i32 {
+        let list = self.list();
+        assert_eq!(list.len(), 1, "{list:?}");
+        list[0]["pid"].as_i64().unwrap() as i32
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Ok(output) = self.sealdisk(&["list", "--json"]).output() else { return };
+        let Ok(list) = serde_json::from_slice::<Vec<serde_json::Value>>(&output.stdout) else { return };
+        for attached in list {
+            let detached = self.sealdisk(&["detach", attached["name"].as_str().unwrap_or_default()]).output();
+            if !detached.is_ok_and(|output| output.status.success()) && !std::thread::panicking() {
+                panic!("{attached} cannot be detached");
+            }
+        }
+    }
+}
+
+/// Runs a command that must succeed, and returns what it printed.
+#[track_caller]
+pub fn succeed(command: &mut Command) -> String {
+    let output = run(command);
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command.
+#[track_caller]
+pub fn run(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
+/// A program of another package. A missing one is a failure, not a reason to skip.
+pub fn tool(program: &str, package: &str) -> Command {
+    let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let found = folders.iter().map(|folder| Path::new(folder).join(program)).find(|path| path.exists());
+    let mut command =
+        Command::new(found.unwrap_or_else(|| panic!("{program} is missing: install the Debian package {package}")));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Debian's cryptsetup.
+pub fn cryptsetup<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
+    let mut command = tool("cryptsetup", "cryptsetup-bin");
+    command.args(arguments);
+    command
+}
+
+/// Waits for something that another process does. Not a measurement: the limit only ends a test that has failed.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("never: {what}");
+}
