@@ -11,13 +11,15 @@ mod ram_disk;
 #[allow(dead_code, reason = "shared by several tests")]
 mod raw_client;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex};
 
 use nbd::Served;
 use ram_disk::RamDisk;
-use raw_client::{CMD_READ, CMD_WRITE, RawClient, request};
+use raw_client::{CLIENT_FLAGS, CMD_READ, CMD_WRITE, OPT_EXPORT_NAME, RawClient, SOON, option, request};
 use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
 use sealdisk_export::{Disk, Export};
 use sealdisk_units::ByteRange;
@@ -93,6 +95,32 @@ fn stopping_ends_idle_half_open_and_talking_clients() {
     clients[3].send(&[1; 100]);
     served.stop();
     clients.iter_mut().for_each(|client| drop(client.expect_end()));
+}
+
+#[test]
+fn stopping_ends_tcp_clients_too() {
+    let export = start(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let uri = export.address();
+    let port = uri.trim_start_matches("nbd://").trim_end_matches('/');
+    let connect = |said: &[u8], answer: usize| {
+        let mut stream = TcpStream::connect(port).unwrap();
+        stream.write_all(said).unwrap();
+        stream.read_exact(&mut vec![0; answer]).unwrap();
+        stream
+    };
+    let export_name = option(OPT_EXPORT_NAME, b"");
+    let read = request(0, CMD_READ, 1, 0, 512);
+    let clients = [
+        connect(b"", 18),
+        connect(&[&CLIENT_FLAGS[..], &export_name].concat(), 18 + 10),
+        connect(&[&CLIENT_FLAGS[..], &export_name, &read].concat(), 18 + 10 + 16 + 512),
+    ];
+    Box::new(export).stop().unwrap();
+    for mut client in clients {
+        client.set_read_timeout(Some(SOON)).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    }
+    assert!(TcpStream::connect(port).is_err());
 }
 
 /// A disk whose reads wait for a signal.

@@ -128,6 +128,11 @@ impl Batch {
         }
     }
 
+    /// Whether serving is known to take its time.
+    pub(super) fn is_slow(&self) -> bool {
+        self.long_read.is_some() || self.requests.iter().any(|request| request.command.needs_flush())
+    }
+
     /// The read to be served piece by piece, after the other requests have been answered.
     pub(super) fn long_read(&self) -> Option<LongRead> {
         self.long_read

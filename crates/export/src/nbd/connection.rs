@@ -3,12 +3,15 @@
 //! A few threads serve a connection, leader and followers. The leader holds the [`Inbox`] and waits for the client; when
 //! requests come it takes all that have arrived, lets go of the inbox for the next leader, serves them as one batch and
 //! sends their replies in one call. So a fast client pays two system calls for many requests, a slow disk has several
-//! batches in flight, and nothing is handed from thread to thread.
+//! batches in flight, and no request is handed from thread to thread.
+//!
+//! To hand over the lead costs a few microseconds of two threads' time. While batches are served faster than it is worth
+//! (from a cache, a few requests at a time) the leader keeps the lead. The first slow batch ends that.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sealdisk_units::ByteRange;
 use sealdisk_volume::ReadRequest;
@@ -24,6 +27,11 @@ use super::transmission::Terms;
 
 /// Most threads that serve one connection.
 pub(super) const MAX_WORKERS: usize = 4;
+
+/// A batch that is served faster than this is quick: about ten times what it costs to hand over the lead.
+const QUICK: Duration = Duration::from_micros(40);
+/// So many quick batches in a row let the next one be expected to be quick too.
+const QUICK_RUN: u32 = 8;
 
 /// Negotiates with a client until `deadline`. `admit` says whether one more client may be served. `None` if the client
 /// leaves, or must.
@@ -88,6 +96,8 @@ pub(super) struct Connection<K> {
     /// Workers that wait to become the leader.
     followers: AtomicUsize,
     workers: AtomicUsize,
+    /// How many of the last batches in a row were [`QUICK`].
+    quick_run: AtomicU32,
     /// No more requests are to be taken in.
     closing: AtomicBool,
     _kept: K,
@@ -104,6 +114,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
             sending: Mutex::new(()),
             followers: AtomicUsize::new(0),
             workers: AtomicUsize::new(1),
+            quick_run: AtomicU32::new(0),
             closing: AtomicBool::new(false),
             _kept: kept,
         })
@@ -120,29 +131,41 @@ impl<K: Send + Sync + 'static> Connection<K> {
         let _closer = CloseOnPanic(&self.socket);
         let mut batch = Batch::new();
         let mut replies = Replies::new(self.terms.agreed.structured_replies);
+        let mut lead = None;
         loop {
+            let inbox = lead.get_or_insert_with(|| self.follow());
             batch.clear();
-            self.receive(&mut batch);
+            if !self.closing.load(Ordering::Relaxed) {
+                inbox.receive(&self.socket, &self.terms, &mut batch);
+            }
             if batch.is_empty() {
                 return;
             }
-            self.find_follower();
+            if batch.is_slow() || self.quick_run.load(Ordering::Relaxed) < QUICK_RUN {
+                lead = None;
+                self.find_follower();
+            }
+            let start = Instant::now();
             if self.serve(&mut batch, &mut replies).is_err() {
                 // The client takes no replies: it has gone, or is no client.
                 self.closing.store(true, Ordering::Relaxed);
                 self.socket.close();
                 return;
             }
+            if start.elapsed() < QUICK {
+                self.quick_run.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.quick_run.store(0, Ordering::Relaxed);
+            }
         }
     }
 
-    fn receive(&self, batch: &mut Batch) {
+    /// Waits for the lead.
+    fn follow(&self) -> MutexGuard<'_, Inbox> {
         self.followers.fetch_add(1, Ordering::Relaxed);
-        let mut inbox = lock(&self.inbox);
+        let inbox = lock(&self.inbox);
         self.followers.fetch_sub(1, Ordering::Relaxed);
-        if !self.closing.load(Ordering::Relaxed) {
-            inbox.receive(&self.socket, &self.terms, batch);
-        }
+        inbox
     }
 
     /// Makes sure that someone receives while this worker serves.

@@ -8,6 +8,7 @@ use std::time::Duration;
 /// Client flags: fixed newstyle and no zeroes.
 pub const CLIENT_FLAGS: [u8; 4] = [0, 0, 0, 3];
 /// Options.
+pub const OPT_EXPORT_NAME: u32 = 1;
 pub const OPT_LIST: u32 = 3;
 pub const OPT_GO: u32 = 7;
 pub const OPT_STRUCTURED_REPLY: u32 = 8;
@@ -17,7 +18,7 @@ pub const CMD_WRITE: u16 = 1;
 pub const CMD_DISC: u16 = 2;
 
 /// How long a test waits for something that should happen at once.
-const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(20);
 
 /// The bytes of an option.
 pub fn option(option: u32, data: &[u8]) -> Vec<u8> {
