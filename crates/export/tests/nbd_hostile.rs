@@ -149,22 +149,26 @@ fn a_client_that_never_reads_its_replies_harms_only_itself() {
 }
 
 #[test]
-fn silent_connections_keep_nobody_out_and_are_closed_in_time() {
-    let options = NbdOptions { negotiation_time: Duration::from_millis(300), ..NbdOptions::default() };
+fn a_flood_of_silent_connections_keeps_nobody_out() {
+    let options = NbdOptions { negotiation_time: Duration::from_secs(3600), ..NbdOptions::default() };
     let served = Served::with(RamDisk::new(SIZE), options);
     let mut silent: Vec<_> = (0..300).map(|_| RawClient::connect(&served.socket())).collect();
     assert_serving(&served);
-    for client in &mut silent {
+    for client in &mut silent[..200] {
         let said = client.expect_end();
-        assert!(said.is_empty() || said.len() == 18);
+        assert!(said.is_empty() || said.len() == 18, "closed to make room for others");
     }
-    // One that keeps talking is given no more time.
+}
+
+#[test]
+fn negotiation_has_an_end_for_those_who_say_nothing_and_those_who_keep_talking() {
+    let options = NbdOptions { negotiation_time: Duration::from_millis(100), ..NbdOptions::default() };
+    let served = Served::with(RamDisk::new(SIZE), options);
+    RawClient::connect(&served.socket()).expect_end();
     let mut talker = RawClient::greeted(&served.socket());
-    let said_all = (0..1000).all(|_| {
-        std::thread::sleep(Duration::from_millis(2));
-        talker.0.write_all(&option(OPT_STRUCTURED_REPLY, b"")).is_ok()
-    });
-    assert!(!said_all, "negotiation has an end");
+    while talker.0.write_all(&option(OPT_STRUCTURED_REPLY, b"")).is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
