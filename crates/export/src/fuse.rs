@@ -35,9 +35,9 @@ pub struct FuseOptions {
 }
 
 impl FuseOptions {
-    /// Eight threads: a flush occupies one for as long as it takes, and the others must be enough to keep the store
-    /// below busy meanwhile.
-    const THREADS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
+    /// Four threads: a flush occupies one for as long as it takes, and the others take on more at a time meanwhile. The
+    /// kernel wakes the thread that has slept longest, so a lone request costs the more the more threads there are.
+    const THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("four is not zero");
 }
 
 impl Default for FuseOptions {
