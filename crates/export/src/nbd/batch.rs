@@ -159,17 +159,17 @@ impl Batch {
     pub(super) fn serve(&mut self, disk: &dyn Disk) {
         self.transfer(disk);
         for request in self.requests.iter_mut().filter(|request| request.outcome.is_ok()) {
-            let done = |result: Result<(), VolumeError>| result.map(|()| Vec::new());
-            let result = match request.command {
-                Command::Zero { range, space, .. } => done(disk.zero(range, space)),
-                Command::Trim { range, .. } => done(trim(disk, range)),
+            let (range, result) = match request.command {
+                Command::Zero { range, space, .. } => (range, disk.zero(range, space).map(|()| Vec::new())),
+                Command::Trim { range, .. } => (range, trim(disk, range).map(|()| Vec::new())),
                 Command::BlockStatus { range, only_first } => {
                     let limit = if only_first { 1 } else { MAX_EXTENTS };
-                    disk.allocation(range).map(|allocations| extents(&allocations, range.len(), limit))
+                    let allocations = disk.allocation(range);
+                    (range, allocations.map(|allocations| extents(&allocations, range.len(), limit)))
                 }
                 _ => continue,
             };
-            request.outcome = result.map_err(Failure::from);
+            request.outcome = result.map_err(|error| Failure::of_range(&error, range));
         }
     }
 
@@ -197,10 +197,11 @@ impl Batch {
         if !writes.is_empty() {
             disk.write(&mut writes);
         }
-        let results = reads.into_iter().map(|read| read.result).chain(writes.into_iter().map(|write| write.result));
-        for (index, result) in read_of.into_iter().chain(write_of).zip(results) {
+        let reads = reads.into_iter().map(|read| (read.range, read.result));
+        let writes = writes.into_iter().map(|write| (write.range, write.result));
+        for (index, (range, result)) in read_of.into_iter().chain(write_of).zip(reads.chain(writes)) {
             if let Err(error) = result {
-                self.requests[index].outcome = Err(error.into());
+                self.requests[index].outcome = Err(Failure::of_range(&error, range));
             }
         }
     }
@@ -227,7 +228,7 @@ impl Batch {
         if self.requests.is_empty() {
             return;
         }
-        let failure = disk.flush().err().map(Failure::from);
+        let failure = disk.flush().err().map(|error| Failure::of_disk(&error));
         for mut request in self.requests.drain(..) {
             if let Some(failure) = &failure {
                 request.outcome = Err(failure.clone());
@@ -246,32 +247,12 @@ impl Command {
             _ => false,
         }
     }
-
-    /// The bytes concerned.
-    fn range(&self) -> Option<ByteRange> {
-        match *self {
-            Self::Read(range)
-            | Self::Write { range, .. }
-            | Self::Zero { range, .. }
-            | Self::Trim { range, .. }
-            | Self::BlockStatus { range, .. } => Some(range),
-            Self::Flush | Self::Cache | Self::Disconnect => None,
-        }
-    }
 }
 
 impl Accepted {
-    fn answer(&mut self, replies: &mut Replies) {
+    fn answer(&self, replies: &mut Replies) {
         match (&self.outcome, self.command) {
-            (Err(failure), command) => {
-                let failure = failure.clone();
-                // A piece's failure lies in another piece perhaps, but always in the request.
-                let placed = match command.range() {
-                    Some(range) if self.piece_of.is_none() => failure.within(range),
-                    _ => failure,
-                };
-                replies.failed(self.cookie, &placed);
-            }
+            (Err(failure), _) => replies.failed(self.cookie, failure),
             (Ok(_), Command::Read(range)) => replies.read(self.cookie, range.offset(), self.slot.clone()),
             (Ok(extents), Command::BlockStatus { .. }) => replies.extents(self.cookie, extents),
             (Ok(_), _) => replies.done(self.cookie),
@@ -287,5 +268,26 @@ fn trim(disk: &dyn Disk, range: ByteRange) -> Result<(), VolumeError> {
     match ByteRange::checked(sectors.first().0 * size, sectors.count() * size, range.end()) {
         Ok(whole) if !whole.is_empty() => disk.zero(whole, Space::Free),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::NbdError;
+    use super::*;
+
+    #[test]
+    fn the_last_piece_of_a_long_write_learns_what_happened_to_the_others() {
+        let len = 2 * BATCH_BYTES as u64 + 1;
+        let failure = Failure { error: NbdError::Io, message: "second".into(), offset: Some(BATCH_BYTES as u64) };
+        let good = LongWrite::new(len);
+        assert!(good.finish_piece(Ok(())).is_none());
+        assert!(good.finish_piece(Ok(())).is_none());
+        assert!(good.finish_piece(Ok(())).unwrap().is_ok());
+        let bad = LongWrite::new(len);
+        assert!(bad.finish_piece(Ok(())).is_none());
+        assert!(bad.finish_piece(Err(failure.clone())).is_none());
+        let told = bad.finish_piece(Ok(())).unwrap().unwrap_err();
+        assert_eq!((told.error, told.offset), (failure.error, failure.offset));
     }
 }

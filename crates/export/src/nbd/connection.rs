@@ -256,7 +256,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
         let mut request = [ReadRequest::new(piece, buf)];
         self.disk.read(&mut request);
         let [request] = request;
-        request.result.map_err(|error| Failure::from(error).within(piece))
+        request.result.map_err(|error| Failure::of_range(&error, piece))
     }
 }
 

@@ -5,6 +5,7 @@
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
+use sealdisk_units::{ByteRange, SECTOR_SIZE};
 use sealdisk_volume::{Allocation, VolumeError, VolumeErrorKind};
 
 use super::protocol::{
@@ -32,27 +33,28 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl From<VolumeError> for Failure {
-    fn from(error: VolumeError) -> Self {
+impl Failure {
+    /// What the disk says about a request without a place of its own.
+    pub(super) fn of_disk(error: &VolumeError) -> Self {
         let kind = match error.kind() {
             VolumeErrorKind::NotAuthentic | VolumeErrorKind::Store | VolumeErrorKind::Failed => NbdError::Io,
             VolumeErrorKind::NoSpace => NbdError::NoSpace,
             VolumeErrorKind::ReadOnly => NbdError::NotPermitted,
         };
-        let offset = match &error {
-            VolumeError::NotAuthentic { sector, .. } => sector.0.checked_mul(sealdisk_units::SECTOR_SIZE as u64),
+        Self { error: kind, message: error.to_string(), offset: None }
+    }
+
+    /// What the disk says about `range`. A sector that fails may begin before the range does, but the protocol wants
+    /// the place of a failure inside its request.
+    pub(super) fn of_range(error: &VolumeError, range: ByteRange) -> Self {
+        let offset = match error {
+            VolumeError::NotAuthentic { sector, .. } => {
+                let start = sector.0.saturating_mul(SECTOR_SIZE as u64);
+                Some(start.min(range.end().saturating_sub(1)).max(range.offset()))
+            }
             _ => None,
         };
-        Self { error: kind, message: error.to_string(), offset }
-    }
-}
-
-impl Failure {
-    /// The same failure with its offset moved into `range`, where the protocol wants it: a failing sector may begin
-    /// before the request does.
-    pub(super) fn within(mut self, range: sealdisk_units::ByteRange) -> Self {
-        self.offset = self.offset.map(|offset| offset.clamp(range.offset(), range.end().saturating_sub(1)));
-        self
+        Self { offset, ..Self::of_disk(error) }
     }
 }
 
@@ -239,10 +241,11 @@ mod tests {
 
     #[test]
     fn a_failure_is_placed_inside_its_request() {
-        let failure = |offset| Failure { error: NbdError::Io, message: String::new(), offset: Some(offset) };
-        let range = sealdisk_units::ByteRange::checked(5000, 100, 1 << 20).unwrap();
-        assert_eq!(failure(4096).within(range).offset, Some(5000));
-        assert_eq!(failure(8192).within(range).offset, Some(5099));
-        assert_eq!(failure(5050).within(range).offset, Some(5050));
+        let range = ByteRange::checked(5000, 100, 1 << 20).unwrap();
+        for (sector, offset) in [(1, 5000), (2, 5099)] {
+            let error = VolumeError::NotAuthentic { volume: "v".into(), sector: sealdisk_units::Lba(sector) };
+            assert_eq!(Failure::of_range(&error, range).offset, Some(offset));
+            assert_eq!(Failure::of_disk(&error).offset, None);
+        }
     }
 }
