@@ -73,6 +73,8 @@ pub(crate) struct SealedVolume {
 struct Log {
     ring: Ring,
     superblock: Superblock,
+    /// Every write with a stamp up to this one is in the journal, with its data or by its seal.
+    journaled_stamp: u64,
     /// Journaled by seal only: to be written in place with the next commit.
     place_soon: Vec<Waiting>,
     /// Journaled with data: may be written in place at leisure.

@@ -9,7 +9,7 @@ use sealdisk_units::{Lba, StoreRange};
 
 use super::page_pool::Page;
 use super::seal_cache::SealPage;
-use super::write_back::{Content, Progress, Waiting};
+use super::write_back::{Content, Waiting};
 use super::{Log, SealedVolume};
 use crate::VolumeError;
 
@@ -35,12 +35,12 @@ impl SealedVolume {
     pub(super) fn sectors_to_place(&self, mut waiting: Vec<Waiting>) -> Vec<ToPlace> {
         waiting.sort_unstable_by_key(|waiting| waiting.lba);
         let write_back = self.write_back();
-        let found = waiting.into_iter().filter_map(|waiting| match write_back.current(waiting) {
-            Some(entry) if entry.progress == Progress::Journaled => match &entry.content {
+        let found = waiting.into_iter().filter_map(|waiting| {
+            let journaled = write_back.still_journaled(waiting).filter(|journaled| !journaled.placed)?;
+            match &journaled.content {
                 Content::Sector(page, _) => Some(ToPlace { waiting, page: page.clone() }),
                 Content::Zero => None,
-            },
-            _ => None,
+            }
         });
         found.collect()
     }
@@ -78,7 +78,7 @@ impl SealedVolume {
         let count = list.len();
         let mut write_back = self.write_back();
         for waiting in places.iter().map(|place| place.waiting).chain(zeros) {
-            write_back.placed(waiting);
+            write_back.set_placed(waiting);
             log.placed.push(waiting);
         }
         Ok(count)
@@ -88,8 +88,8 @@ impl SealedVolume {
     fn zeros_among(&self, list: &[Waiting]) -> Vec<Waiting> {
         let write_back = self.write_back();
         let is_zero = |waiting: &&Waiting| {
-            let entry = write_back.current(**waiting);
-            entry.is_some_and(|e| e.progress == Progress::Journaled && matches!(e.content, Content::Zero))
+            let journaled = write_back.still_journaled(**waiting);
+            journaled.is_some_and(|journaled| !journaled.placed && matches!(journaled.content, Content::Zero))
         };
         let mut zeros: Vec<Waiting> = list.iter().filter(is_zero).copied().collect();
         zeros.sort_unstable_by_key(|waiting| waiting.lba);
@@ -120,8 +120,8 @@ impl SealedVolume {
         let retiring: Vec<(Waiting, Content, u64)> = {
             let write_back = self.write_back();
             let current = placed.iter().filter_map(|waiting| {
-                let entry = write_back.current(*waiting)?;
-                Some((*waiting, entry.content.clone(), entry.frames.expect("a placed sector was journaled").newest))
+                let journaled = write_back.still_journaled(*waiting)?;
+                Some((*waiting, journaled.content.clone(), journaled.frames.newest))
             });
             current.collect()
         };
@@ -141,7 +141,9 @@ impl SealedVolume {
                     Content::Sector(_, sealed) => match sealed.form {
                         SealedForm::Plain => sealed.seal,
                         SealedForm::Folded => {
-                            if seals.get(place.seal_page).is_some_and(|page| self.is_fold_mark(waiting.lba, page)) {
+                            // A mark is good for every folded content of the sector. But it must be a whole one: a crash
+                            // may have torn the page while the mark was being written.
+                            if seals.get(place.seal_page).is_some_and(|page| self.has_fold_mark(waiting.lba, page)) {
                                 continue;
                             }
                             self.sealer.fold_mark(waiting.lba, nonce)
@@ -157,10 +159,9 @@ impl SealedVolume {
         Ok(())
     }
 
-    fn is_fold_mark(&self, lba: Lba, page: &SealPage) -> bool {
-        let offset = self.layout.place(lba).seal_offset;
-        let slot = sealdisk_cipher::Seal::from_slice(&page[offset..offset + self.layout.seal_len()]);
-        self.sealer.claimed_form(&slot) == Some(Form::FoldMark)
+    fn has_fold_mark(&self, lba: Lba, page: &SealPage) -> bool {
+        let slot = self.seal_in(page, &self.layout.place(lba));
+        self.sealer.claimed_form(&slot) == Some(Form::FoldMark) && self.sealer.open_fold_mark(lba, &slot).is_ok()
     }
 
     /// Brings the seal pages of these sectors into the cache.

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use sealdisk_cipher::{Form, Seal};
+use sealdisk_cipher::Seal;
 use sealdisk_layout::{JournalTail, ObjectNumber, PAGE_SIZE, SealPageNumber, ZoneMap, ZoneNumber};
 use sealdisk_store::{AlignedBuf, WriteExtent};
 use sealdisk_units::{Lba, SectorRange};
@@ -51,11 +51,23 @@ impl SealedVolume {
         // Concurrent flushes share a commit: whoever comes second finds that the first has done the work.
         while self.durable_stamp.load(Ordering::SeqCst) < wanted {
             let mut log = self.log();
-            if self.durable_stamp.load(Ordering::SeqCst) < wanted {
+            if log.journaled_stamp < wanted {
                 self.commit(&mut log)?;
+            } else {
+                self.settle(&mut log)?;
             }
         }
         self.check_writable()
+    }
+
+    /// Makes durable what is journaled by seal only: its data goes in place.
+    fn settle(&self, log: &mut Log) -> Result<(), VolumeError> {
+        self.place_some(log, 0)?;
+        self.sync()?;
+        self.durable_stamp.fetch_max(log.journaled_stamp, Ordering::SeqCst);
+        // Should seal pages be unreadable, these sectors stay in memory and in the journal; they are durable all the same.
+        let _ = self.retire_placed(log);
+        Ok(())
     }
 
     /// Commits up to a frame's worth of waiting sectors. Returns how many.
@@ -70,7 +82,10 @@ impl SealedVolume {
         };
         match self.commit_taken(log, &taken) {
             Ok(()) => {
-                self.durable_stamp.fetch_max(handled, Ordering::SeqCst);
+                // What was journaled by seal before this commit is in place and durable since its sync.
+                let durable = if log.place_soon.is_empty() { handled } else { log.journaled_stamp };
+                self.durable_stamp.fetch_max(durable, Ordering::SeqCst);
+                log.journaled_stamp = log.journaled_stamp.max(handled);
                 let crowded = {
                     let seals = self.seals();
                     seals.dirty_count() > seals.capacity() / 4 * 3
@@ -104,23 +119,23 @@ impl SealedVolume {
         for (zone, _, page) in &creation.zones {
             draft.push(Record::Map { zone: *zone }, &page[..]);
         }
-        let mut by_seal = Vec::new();
-        let mut by_data = Vec::new();
+        // For each taken sector, whether the frame holds its data.
+        let mut with_data = Vec::with_capacity(taken.len());
         let many = taken.len() >= IN_PLACE_FROM;
         for (waiting, content) in &taken {
             match content {
                 Content::Zero => {
                     draft.push_zero(waiting.lba);
-                    by_data.push(*waiting);
+                    with_data.push(true);
                 }
                 Content::Sector(_, sealed) if many && self.survives_tearing(waiting.lba, &creation) => {
                     draft.records.push(Record::InPlace { lba: waiting.lba, sealed: *sealed });
-                    by_seal.push(*waiting);
+                    with_data.push(false);
                 }
                 Content::Sector(page, sealed) => {
                     let check = self.check_of(page)?;
                     draft.push(Record::Data { lba: waiting.lba, sealed: *sealed, check }, page);
-                    by_data.push(*waiting);
+                    with_data.push(true);
                 }
             }
         }
@@ -136,10 +151,11 @@ impl SealedVolume {
         self.adopt_maps(log, creation.zones, sequence);
         let mut write_back = self.write_back();
         idle.iter().for_each(|(waiting, _)| write_back.retire(*waiting));
-        by_seal.iter().for_each(|waiting| write_back.journaled(*waiting, sequence, false));
-        by_data.iter().for_each(|waiting| write_back.journaled(*waiting, sequence, true));
-        log.place_soon.append(&mut by_seal);
-        log.place_later.append(&mut by_data);
+        for ((waiting, content), with_data) in taken.into_iter().zip(with_data) {
+            write_back.set_journaled(*waiting, content.clone(), sequence, with_data);
+            let list = if with_data { &mut log.place_later } else { &mut log.place_soon };
+            list.push(*waiting);
+        }
         Ok(())
     }
 
@@ -203,12 +219,9 @@ impl SealedVolume {
             return true;
         }
         let place = self.layout.place(lba);
-        let slot = self
-            .seals()
-            .get(place.seal_page)
-            .map(|page| Seal::from_slice(&page[place.seal_offset..place.seal_offset + self.layout.seal_len()]));
-        let journaled = self.write_back().get(lba).is_some_and(|entry| entry.frames.is_some());
-        !journaled && slot.is_some_and(|slot| self.sealer.claimed_form(&slot) == Some(Form::Zero))
+        let slot = self.seals().get(place.seal_page).map(|page| self.seal_in(page, &place));
+        let journaled = self.write_back().journaled(lba).is_some();
+        !journaled && slot.is_some_and(|slot| self.is_zero_seal(lba, &slot))
     }
 
     /// What vouches for a payload page where the sector's own seal does not.

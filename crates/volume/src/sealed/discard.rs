@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use sealdisk_cipher::Form;
 use sealdisk_layout::ObjectNumber;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE, SectorRange, StoreRange};
 
@@ -161,7 +160,7 @@ impl SealedVolume {
     /// In an object that does not exist: whether `lba` waits to be written, and up to where its neighbours are alike.
     fn waiting_stretch(&self, lba: Lba, end: Lba) -> (Lba, bool) {
         let write_back = self.write_back();
-        let is_hole = |lba| !matches!(write_back.get(lba).map(|entry| &entry.content), Some(Content::Sector(..)));
+        let is_hole = |lba| !matches!(write_back.newest(lba), Some(Content::Sector(..)));
         if write_back.len() == 0 {
             return (end, true);
         }
@@ -172,8 +171,8 @@ impl SealedVolume {
 
     /// Whether a sector of an existing object is sealed as zero.
     fn is_zero(&self, lba: Lba) -> Result<bool, VolumeError> {
-        if let Some(entry) = self.write_back().get(lba) {
-            return Ok(matches!(entry.content, Content::Zero));
+        if let Some(content) = self.write_back().newest(lba) {
+            return Ok(matches!(content, Content::Zero));
         }
         let place = self.layout.place(lba);
         let here = self.seals().contains(place.seal_page);
@@ -185,8 +184,8 @@ impl SealedVolume {
         }
         let mut seals = self.seals();
         let Some(page) = seals.get(place.seal_page) else { return Ok(false) };
-        let seal = sealdisk_cipher::Seal::from_slice(&page[place.seal_offset..][..self.layout.seal_len()]);
-        Ok(self.sealer.claimed_form(&seal) == Some(Form::Zero) && self.sealer.open_zero(lba, &seal).is_ok())
+        let seal = self.seal_in(page, &place);
+        Ok(self.is_zero_seal(lba, &seal))
     }
 }
 

@@ -100,6 +100,7 @@ impl SealedVolume {
             log: Mutex::new(Log {
                 ring: Ring::new(superblock.journal_len, superblock.tail),
                 superblock,
+                journaled_stamp: 0,
                 place_soon: Vec::new(),
                 place_later: Vec::new(),
                 placed: Vec::new(),

@@ -110,7 +110,7 @@ impl SealedVolume {
                 return;
             }
             let found = targets.iter().enumerate();
-            found.filter_map(|(i, target)| Some((i, write_back.get(target.lba)?.content.clone()))).collect()
+            found.filter_map(|(i, target)| Some((i, write_back.newest(target.lba)?.clone()))).collect()
         };
         for (index, content) in waiting {
             let target = &mut targets[index];
@@ -157,8 +157,7 @@ impl SealedVolume {
             };
             // A sector that is sealed as zero has no data to fetch.
             if let Source::Data(_, seal) = &target.source
-                && self.sealer.claimed_form(seal) == Some(Form::Zero)
-                && self.sealer.open_zero(target.lba, seal).is_ok()
+                && self.is_zero_seal(target.lba, seal)
             {
                 target.buf.fill(0);
                 target.source = Source::Done;
@@ -212,7 +211,13 @@ impl SealedVolume {
         Ok(())
     }
 
-    fn seal_in(&self, page: &SealPage, place: &SectorPlacement) -> Seal {
+    /// Whether the seal says, and can say, that the sector is zero.
+    pub(super) fn is_zero_seal(&self, lba: Lba, seal: &Seal) -> bool {
+        self.sealer.claimed_form(seal) == Some(Form::Zero) && self.sealer.open_zero(lba, seal).is_ok()
+    }
+
+    /// The sector's seal in its page.
+    pub(super) fn seal_in(&self, page: &SealPage, place: &SectorPlacement) -> Seal {
         Seal::from_slice(&page[place.seal_offset..place.seal_offset + self.layout.seal_len()])
     }
 
@@ -224,7 +229,7 @@ impl SealedVolume {
     /// Reads one sector while nothing is being written to the store.
     fn read_in_the_quiet(&self, lba: Lba, buf: &mut [u8]) -> Result<(), VolumeError> {
         let _quiet = self.log();
-        let waiting = self.write_back().get(lba).map(|entry| entry.content.clone());
+        let waiting = self.write_back().newest(lba).cloned();
         if let Some(content) = waiting {
             return self.open_waiting(lba, &content, buf);
         }
@@ -246,9 +251,9 @@ impl SealedVolume {
                 self.seal_in(&page, &place)
             }
         };
-        if self.sealer.claimed_form(&seal) == Some(Form::Zero) {
+        if self.is_zero_seal(lba, &seal) {
             buf.fill(0);
-            return self.sealer.open_zero(lba, &seal).map_err(|_| self.not_authentic(lba));
+            return Ok(());
         }
         self.store.read(&mut [ReadExtent { offset: place.data.offset, buf }]).map_err(unreadable)?;
         self.sealer.open(lba, &seal, buf).map_err(|_| self.not_authentic(lba))

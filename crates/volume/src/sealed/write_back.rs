@@ -18,42 +18,37 @@ pub(crate) enum Content {
     Zero,
 }
 
-/// How far a sector has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Only in memory: a crash loses it.
-    Dirty,
-    /// A journal frame that was synced holds it, or holds its seal.
-    Journaled,
-    /// Also written in place, but no sync has covered that yet.
-    Placed,
-}
-
-/// A sector that waits.
-#[derive(Clone)]
-pub(crate) struct Entry {
-    pub(crate) content: Content,
-    /// When it was written: unique, rising. Tells whether an entry is still the one that was seen before.
+/// A sector and when its content was written. Stamps are unique and rise, so they tell whether a content is still the
+/// one that was seen before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) lba: Lba,
     pub(crate) stamp: u64,
-    pub(crate) progress: Progress,
-    /// The journal frames that speak of this sector and that recovery may need: its newest durable content is in
-    /// `newest`, and where that frame holds only a seal and the data is not surely in place, the content before it is in
-    /// or after `oldest`.
-    pub(crate) frames: Option<Frames>,
 }
 
-/// See [`Entry::frames`].
+/// The journal frames that recovery may need for a sector: its newest durable content is in `newest`; where that frame
+/// holds only a seal and the data is not surely in place, the content before it is in or after `oldest`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frames {
     pub(crate) oldest: u64,
     pub(crate) newest: u64,
 }
 
-/// A sector and the entry that was seen for it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) lba: Lba,
+/// Content that a synced journal frame holds, with its data or by its seal, and that is not surely in place.
+pub(crate) struct Journaled {
+    pub(crate) content: Content,
     pub(crate) stamp: u64,
+    pub(crate) frames: Frames,
+    /// It was written in place, but no sync has covered that yet.
+    pub(crate) placed: bool,
+}
+
+/// A sector that waits: written anew, or journaled, or both. Recovery may need the journaled content until it is in
+/// place, so a newer one does not replace it.
+#[derive(Default)]
+struct Entry {
+    dirty: Option<(Content, u64)>,
+    journaled: Option<Journaled>,
 }
 
 /// All sectors that wait, by number.
@@ -65,14 +60,23 @@ pub(crate) struct WriteBack {
 }
 
 impl WriteBack {
-    /// The entry of a sector.
-    pub(crate) fn get(&self, lba: Lba) -> Option<&Entry> {
-        self.entries.get(&lba)
+    /// The newest content of a sector that waits.
+    pub(crate) fn newest(&self, lba: Lba) -> Option<&Content> {
+        let entry = self.entries.get(&lba)?;
+        match (&entry.dirty, &entry.journaled) {
+            (Some((content, _)), _) => Some(content),
+            (None, journaled) => journaled.as_ref().map(|journaled| &journaled.content),
+        }
     }
 
-    /// The entry, if it is still the one that was seen.
-    pub(crate) fn current(&self, waiting: Waiting) -> Option<&Entry> {
-        self.entries.get(&waiting.lba).filter(|entry| entry.stamp == waiting.stamp)
+    /// The journaled content of a sector.
+    pub(crate) fn journaled(&self, lba: Lba) -> Option<&Journaled> {
+        self.entries.get(&lba)?.journaled.as_ref()
+    }
+
+    /// The journaled content that was seen, if it is still the newest one.
+    pub(crate) fn still_journaled(&self, waiting: Waiting) -> Option<&Journaled> {
+        self.journaled(waiting.lba).filter(|journaled| journaled.stamp == waiting.stamp)
     }
 
     /// How many sectors wait.
@@ -99,18 +103,16 @@ impl WriteBack {
     pub(crate) fn insert(&mut self, lba: Lba, content: Content) {
         self.last_stamp += 1;
         let stamp = self.last_stamp;
-        let frames = self.entries.get(&lba).and_then(|entry| entry.frames);
-        self.entries.insert(lba, Entry { content, stamp, progress: Progress::Dirty, frames });
+        self.entries.entry(lba).or_default().dirty = Some((content, stamp));
         self.dirty.push_back(Waiting { lba, stamp });
     }
 
     /// Recovery found this sector's content in a journal frame.
     pub(crate) fn recover(&mut self, lba: Lba, content: Content, frame: u64) -> Waiting {
         self.last_stamp += 1;
-        let stamp = self.last_stamp;
-        let frames = Some(Frames { oldest: frame, newest: frame });
-        self.entries.insert(lba, Entry { content, stamp, progress: Progress::Journaled, frames });
-        Waiting { lba, stamp }
+        let waiting = Waiting { lba, stamp: self.last_stamp };
+        self.set_journaled(waiting, content, frame, true);
+        waiting
     }
 
     /// Up to `limit` dirty sectors, the longest waiting first. They are no longer queued: the caller commits them or
@@ -120,8 +122,9 @@ impl WriteBack {
         while taken.len() < limit
             && let Some(waiting) = self.dirty.pop_front()
         {
-            if let Some(entry) = self.current(waiting) {
-                taken.push((waiting, entry.content.clone()));
+            let dirty = self.entries.get(&waiting.lba).and_then(|entry| entry.dirty.as_ref());
+            if let Some((content, _)) = dirty.filter(|(_, stamp)| *stamp == waiting.stamp) {
+                taken.push((waiting, content.clone()));
             }
         }
         taken
@@ -134,32 +137,38 @@ impl WriteBack {
         }
     }
 
-    /// A synced journal frame holds this content, or only its seal. The sector may have been written anew since.
-    pub(crate) fn journaled(&mut self, waiting: Waiting, frame: u64, with_data: bool) {
+    /// A synced journal frame holds this content, with its data or by its seal. The sector may have been written anew
+    /// since.
+    pub(crate) fn set_journaled(&mut self, waiting: Waiting, content: Content, frame: u64, with_data: bool) {
+        let entry = self.entries.entry(waiting.lba).or_default();
+        let before = entry.journaled.as_ref().filter(|_| !with_data);
+        let oldest = before.map_or(frame, |before| before.frames.oldest);
+        let frames = Frames { oldest, newest: frame };
+        entry.journaled = Some(Journaled { content, stamp: waiting.stamp, frames, placed: false });
+        entry.dirty.take_if(|(_, stamp)| *stamp == waiting.stamp);
+    }
+
+    /// The content was written in place.
+    pub(crate) fn set_placed(&mut self, waiting: Waiting) {
+        let journaled = self.entries.get_mut(&waiting.lba).and_then(|entry| entry.journaled.as_mut());
+        if let Some(journaled) = journaled.filter(|journaled| journaled.stamp == waiting.stamp) {
+            journaled.placed = true;
+        }
+    }
+
+    /// This content waits no longer: it is in place and durable, with its seal in the seal cache, or there is nothing to
+    /// be done for it.
+    pub(crate) fn retire(&mut self, waiting: Waiting) {
         if let Some(entry) = self.entries.get_mut(&waiting.lba) {
-            let oldest = entry.frames.filter(|_| !with_data).map_or(frame, |frames| frames.oldest);
-            entry.frames = Some(Frames { oldest, newest: frame });
-            if entry.stamp == waiting.stamp {
-                entry.progress = Progress::Journaled;
+            entry.journaled.take_if(|journaled| journaled.stamp == waiting.stamp);
+            entry.dirty.take_if(|(_, stamp)| *stamp == waiting.stamp);
+            if entry.journaled.is_none() && entry.dirty.is_none() {
+                self.entries.remove(&waiting.lba);
             }
         }
     }
 
-    /// The content was written in place.
-    pub(crate) fn placed(&mut self, waiting: Waiting) {
-        if let Some(entry) = self.entries.get_mut(&waiting.lba).filter(|entry| entry.stamp == waiting.stamp) {
-            entry.progress = Progress::Placed;
-        }
-    }
-
-    /// The content is in place and durable, and its seal is in the seal cache: forget the entry if it is still this one.
-    pub(crate) fn retire(&mut self, waiting: Waiting) {
-        if self.current(waiting).is_some() {
-            self.entries.remove(&waiting.lba);
-        }
-    }
-
-    /// The sectors of these objects are zero by decree of the object map.
+    /// These sectors are zero by decree of the object map.
     pub(crate) fn forget(&mut self, sectors: SectorRange) {
         if sectors.count() > self.entries.len() as u64 {
             self.entries.retain(|lba, _| !sectors.contains(*lba));
@@ -170,9 +179,9 @@ impl WriteBack {
         }
     }
 
-    /// The oldest journal frame that recovery would need for a sector's content.
+    /// The oldest journal frame that recovery would need for a sector.
     pub(crate) fn oldest_frame(&self) -> Option<u64> {
-        self.entries.values().filter_map(|entry| Some(entry.frames?.oldest)).min()
+        self.entries.values().filter_map(|entry| Some(entry.journaled.as_ref()?.frames.oldest)).min()
     }
 }
 
