@@ -6,6 +6,7 @@ use sealdisk_layout::Payload;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::binding::{is_bound, is_marked};
 use crate::segment::{malformed, number, to_payload};
 use crate::{KeySlot, Priority, SlotPbkdf, Unsupported};
 
@@ -16,7 +17,7 @@ const KEY_SLOTS: usize = 32;
 /// The only segment there may be.
 const SEGMENT: &str = "0";
 
-/// What a header's JSON says. Nothing in it is authenticated.
+/// What a header's JSON says. None of it is authentic before a key slot has been opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     pub(crate) payload: Payload,
@@ -37,6 +38,7 @@ struct Metadata {
 
 #[derive(Deserialize)]
 struct Digest {
+    salt: String,
     keyslots: Vec<String>,
     segments: Vec<String>,
 }
@@ -104,6 +106,11 @@ impl Description {
             return Err(Unsupported::Detached { offset, header_end: key_area.end });
         }
         let digest = metadata.segment_digest()?;
+        match &payload {
+            Payload::Sealed(sealed) if !is_bound(&digest.salt, sealed) => return Err(Unsupported::NotVouchedFor),
+            Payload::Plain(_) if is_marked(&digest.salt) => return Err(Unsupported::Disguised),
+            _ => {}
+        }
         let mut key_slots = Vec::new();
         let mut volume_key_len = None;
         for (number, slot) in &metadata.keyslots {
@@ -138,11 +145,14 @@ impl Description {
 }
 
 impl Metadata {
-    /// The digest that tells whether a key is the data's.
+    /// The digest that tells whether a key is the data's. A key slot belongs to one digest only: libcryptsetup checks
+    /// its key against the first that names it, which must not be another than the data's.
     fn segment_digest(&self) -> Result<&Digest, Unsupported> {
+        let mut named: Vec<&String> = self.digests.values().flat_map(|digest| &digest.keyslots).collect();
+        named.sort_unstable();
         let mut digests = self.digests.values().filter(|digest| digest.segments.iter().any(|s| s == SEGMENT));
         match (digests.next(), digests.next()) {
-            (Some(digest), None) => Ok(digest),
+            (Some(digest), None) if named.windows(2).all(|pair| pair[0] != pair[1]) => Ok(digest),
             _ => Err(malformed("digests")),
         }
     }

@@ -13,7 +13,7 @@ use sealdisk_units::{OBJECT_SIZE, SECTOR_SIZE};
 use zeroize::Zeroizing;
 
 use crate::session::Session;
-use crate::{Description, HeaderError, HeaderErrorKind, KeySlot, Passphrase, Pbkdf, Priority, rewrite, segment};
+use crate::{Description, HeaderError, HeaderErrorKind, KeySlot, Passphrase, Pbkdf, Priority, rewrite};
 
 /// Bytes in the unit in which libcryptsetup counts offsets.
 const CRYPTSETUP_SECTOR: u64 = 512;
@@ -131,7 +131,7 @@ impl Header {
         made.map_err(|error| session.failure("writing a LUKS2 header", error))?;
         drop(session);
         if !options.is_what_libcryptsetup_writes() {
-            rewrite::replace_segment(device, segment::of_payload(&options.payload))?;
+            rewrite::replace_segment(device, &options.payload, volume_key)?;
         }
         let mut session = Session::load(device)?;
         if session.description()?.payload != options.payload {

@@ -13,11 +13,13 @@
 //!
 //! The format is described in "LUKS2 On-Disk Format Specification" 1.1.1 (cryptsetup's `docs/on-disk-format-luks2.pdf`).
 //!
-//! Nothing here is authenticated except the volume key: an edited header loads as long as it has the shape of one of
-//! ours. That cipher, layout, folding, lineage and offset are the ones the volume was made with is known once the keys
-//! that were derived from all of them open its first seal.
+//! Headers are hostile input. What a sealed header says of its payload is bound to the volume key through the salt of
+//! the key's digest (see `binding`), and a second time through the keys that are derived from it: an edited header is
+//! refused, or its key slots open with no passphrase. The rest (label, key slots, tokens, and all of an ordinary
+//! header) is not authenticated, as in every LUKS2 header.
 
 mod backup;
+mod binding;
 mod description;
 mod error;
 mod header;

@@ -51,6 +51,12 @@ pub enum Unsupported {
     /// A sealed segment with a member that is not as it was written.
     #[error("its sealed segment was edited: '{0}' is not as sealdisk writes it; restore the header from a backup")]
     Edited(String),
+    /// A sealed segment that is well made, but not the one that the volume key's digest was made for.
+    #[error("its sealed segment was edited: the volume key vouches for another one; restore the header from a backup")]
+    NotVouchedFor,
+    /// An ordinary segment with the digest of a sealed one.
+    #[error("it is a sealed volume's header, edited to look like an ordinary one; restore the header from a backup")]
+    Disguised,
     /// A sealed segment whose cipher and layout do not go together.
     #[error("its sealed segment makes no sense: {0}; restore the header from a backup")]
     Combination(#[from] BadCombination),

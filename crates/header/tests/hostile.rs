@@ -6,6 +6,7 @@
 //! expect: opens | other-payload | wrong-passphrase | no-slot | no-header | refused: WORDS OF THE REASON
 //! set POINTER JSON         both copies, checksums made right (RFC 6901 pointers)
 //! remove POINTER           likewise
+//! copy POINTER POINTER     likewise, over an existing member
 //! replace OLD => NEW       in the JSON text, likewise
 //! deep N                   N nested lists as a member of the JSON
 //! bytes OFFSET HEX         of the device, checksums made right
@@ -71,6 +72,10 @@ fn corrupt(image: &mut [u8], edits: &[String]) {
             "remove" => edit_json(image, |json| {
                 let (parent, member) = rest.rsplit_once('/').unwrap();
                 json.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(member).unwrap();
+            }),
+            "copy" => edit_json(image, |json| {
+                let (from, to) = rest.split_once(' ').unwrap();
+                *json.pointer_mut(to).unwrap() = json.pointer(from).unwrap().clone();
             }),
             "replace" => edit_text(image, |text| {
                 let (old, new) = rest.split_once(" => ").or_else(|| Some((rest.strip_suffix(" =>")?, ""))).unwrap();
