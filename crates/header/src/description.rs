@@ -201,3 +201,52 @@ fn key_slot(name: &str, json: &Value, bound: bool) -> Result<(KeySlot, u64), Uns
     let area = start..start.checked_add(len).ok_or_else(|| malformed("area"))?;
     Ok((KeySlot { number: slot_number, bound, priority, pbkdf, encryption, area }, stored.key_size))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metadata() -> Value {
+        let slot = |offset: u64| {
+            json!({
+                "type": "luks2", "key_size": 64,
+                "area": { "type": "raw", "offset": offset.to_string(), "size": "258048", "encryption": "aes-xts-plain64" },
+                "kdf": { "type": "argon2id", "time": 4, "memory": 32, "cpus": 1 },
+            })
+        };
+        json!({
+            "keyslots": { "0": slot(32768), "1": slot(290816) },
+            "segments": { "0": {
+                "type": "crypt", "offset": "16777216", "size": "dynamic", "iv_tweak": "0",
+                "encryption": "aes-xts-plain64", "sector_size": 4096,
+            } },
+            "digests": { "0": { "keyslots": ["0", "1"], "segments": ["0"], "salt": "" } },
+            "config": { "json_size": "12288", "keyslots_size": "16744448" },
+        })
+    }
+
+    #[test]
+    fn the_key_of_a_slot_is_checked_against_one_digest() {
+        let mut json = metadata();
+        assert_eq!(Description::of(&json).unwrap().volume_key_len, Some(64));
+        json["digests"]["1"] = json!({ "keyslots": ["1"], "segments": [], "salt": "" });
+        assert_eq!(Description::of(&json), Err(malformed("digests")));
+        json["digests"]["0"]["keyslots"] = json!(["0"]);
+        let bound: Vec<bool> = Description::of(&json).unwrap().key_slots.iter().map(|slot| slot.bound).collect();
+        assert_eq!(bound, [true, false]);
+    }
+
+    #[test]
+    fn room_for_a_slot_is_a_gap_between_key_areas() {
+        let mut json = metadata();
+        for (keys, room) in [(2 * 258048, false), (3 * 258048 - 4096, false), (3 * 258048, true)] {
+            json["config"]["keyslots_size"] = json!(keys.to_string());
+            assert_eq!(Description::of(&json).unwrap().has_room_for_a_slot(), room, "{keys}");
+        }
+        json["config"]["keyslots_size"] = json!((3 * 258048).to_string());
+        json["keyslots"]["1"]["area"]["offset"] = json!((32768 + 258048 + 4096).to_string());
+        assert!(!Description::of(&json).unwrap().has_room_for_a_slot(), "two gaps are not one");
+    }
+}
