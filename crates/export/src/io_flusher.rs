@@ -1,5 +1,7 @@
 //! What a process must be that serves the disk its own machine writes back to.
 
+use std::io;
+
 /// Tells the kernel that this thread, and every thread it starts from now on, is part of a path on which dirty pages are
 /// written back (`PR_SET_IO_FLUSHER`, Linux 5.6).
 ///
@@ -8,9 +10,9 @@
 /// a dirty page first, to the same loop device, and wait for us for ever. As a flusher we are given memory without
 /// waiting for writeback, and are not slowed down for pages that we write on behalf of others.
 ///
-/// Call it at the start of a daemon, before any thread that a volume starts. It needs CAP_SYS_RESOURCE, which whoever
-/// may set up a loop device has as a rule; without it nothing changes, and nothing can hang, since without a loop
-/// device nothing above us is written back.
-pub fn become_io_flusher() {
-    let _ = rustix::process::configure_io_flusher_behavior(true);
+/// Call it at the start of a daemon, before any thread that a volume starts; the threads that serve a FUSE mount call
+/// it themselves. It fails with `PermissionDenied` without CAP_SYS_RESOURCE, which root has on a machine but often not
+/// in a container. Serving goes on without it, with that danger when memory is very short.
+pub fn become_io_flusher() -> io::Result<()> {
+    Ok(rustix::process::configure_io_flusher_behavior(true)?)
 }

@@ -23,7 +23,7 @@ use ram_disk::RamDisk;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatvfs, seek};
 use rustix::io::Errno;
 use sealdisk_export::fuse::{FuseExport, FuseOptions};
-use sealdisk_export::{Disk, Export};
+use sealdisk_export::{Disk, Export, become_io_flusher};
 use sealdisk_units::{ByteRange, Lba};
 use sealdisk_volume::Space;
 
@@ -137,6 +137,42 @@ fn every_kind_of_sync_flushes_the_disk_and_hears_of_its_failure() {
     file.write_all_at(b"z", 0).unwrap();
     assert_eq!(errno(&file.sync_all().unwrap_err()), libc::EIO);
     mounted.disk.fail_flushes(false);
+}
+
+#[test]
+fn a_panic_of_the_disk_is_an_error_of_one_request() {
+    let mounted = Mounted::new(MIB);
+    let file = open(&mounted);
+    for _ in 0..10 {
+        mounted.disk.panic_in_flush();
+        assert_eq!(errno(&file.sync_all().unwrap_err()), libc::EIO);
+    }
+    file.sync_all().unwrap();
+    assert!(mounted.export.is_serving());
+}
+
+#[test]
+fn the_serving_threads_do_not_wait_for_writeback_to_get_memory_where_that_is_allowed() {
+    /// `PF_MEMALLOC_NOIO` and `PF_LOCAL_THROTTLE` of Linux `include/linux/sched.h`, which PR_SET_IO_FLUSHER sets.
+    const FLUSHER: u64 = 0x0008_0000 | 0x0010_0000;
+    let mounted = Mounted::new(MIB);
+    fs::read(mounted.file()).unwrap();
+    let mut serving = 0;
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        // Threads of other tests may end meanwhile.
+        let Ok(stat) = fs::read_to_string(task.unwrap().path().join("stat")) else { continue };
+        let (name, fields) = stat.rsplit_once(") ").unwrap();
+        let flags: u64 = fields.split(' ').nth(6).unwrap().parse().unwrap();
+        if name.contains("(fuse-") && flags & FLUSHER == FLUSHER {
+            serving += 1;
+        }
+    }
+    match become_io_flusher() {
+        Ok(()) => assert!(serving >= FuseOptions::default().threads.get(), "{serving} threads"),
+        // Root in a container may lack CAP_SYS_RESOURCE: then the threads do, too, and served nevertheless.
+        Err(error) => assert_eq!((error.kind(), serving), (ErrorKind::PermissionDenied, 0)),
+    }
+    mounted.stop();
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -63,6 +64,13 @@ impl Batch {
             || self.request_bytes + MAX_REQUEST > BUFFER
             || self.reply_bytes + MAX_IO > BUFFER
     }
+
+    /// Who waits for an answer.
+    fn tickets(&self) -> impl Iterator<Item = Ticket> {
+        let reads = self.reads.iter().map(|(ticket, _)| *ticket);
+        let writes = self.writes.iter().map(|write| write.ticket);
+        reads.chain(writes).chain(self.last.iter().map(|(ticket, _)| *ticket))
+    }
 }
 
 impl Worker {
@@ -73,9 +81,13 @@ impl Worker {
 
     /// Serves until the mount is gone.
     pub fn run(mut self) -> io::Result<()> {
-        io_flusher::become_io_flusher();
+        let _ = io_flusher::become_io_flusher(); // better served without than not served
         while let Some(batch) = self.collect()? {
-            self.serve(batch);
+            // A panic below is a bug, and has been reported as one when it gets here. But whoever waits for a disk waits
+            // where no signal reaches him; so he is told. The kernel ignores answers to what is answered already.
+            if catch_unwind(AssertUnwindSafe(|| self.serve(&batch))).is_err() {
+                batch.tickets().for_each(|ticket| self.device.reply(ticket, Err(Errno::IO)));
+            }
         }
         Ok(())
     }
@@ -125,15 +137,15 @@ impl Worker {
         }
     }
 
-    fn serve(&mut self, batch: Batch) {
+    fn serve(&mut self, batch: &Batch) {
         self.read(&batch.reads);
         self.write(&batch.writes);
-        if let Some((ticket, message)) = batch.last
-            && let Ok((header, Ok(request))) = wire::parse(&self.requests[message])
+        if let Some((ticket, message)) = &batch.last
+            && let Ok((header, Ok(request))) = wire::parse(&self.requests[message.clone()])
         {
             match self.file.answer(header.node, request) {
-                Ok(reply) => self.device.reply(ticket, Ok(reply.as_bytes())),
-                Err(errno) => self.device.reply(ticket, Err(errno)),
+                Ok(reply) => self.device.reply(*ticket, Ok(reply.as_bytes())),
+                Err(errno) => self.device.reply(*ticket, Err(errno)),
             }
         }
     }

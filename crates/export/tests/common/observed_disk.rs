@@ -13,18 +13,30 @@ use crate::ram_disk::RamDisk;
 pub struct ObservedDisk {
     pub ram: RamDisk,
     fail_flushes: AtomicBool,
+    panic_in_flush: AtomicBool,
     zeroed: Mutex<Vec<(ByteRange, Space)>>,
     largest_batch: AtomicU64,
 }
 
 impl ObservedDisk {
     pub fn new(ram: RamDisk) -> Self {
-        Self { ram, fail_flushes: AtomicBool::new(false), zeroed: Mutex::default(), largest_batch: AtomicU64::new(0) }
+        Self {
+            ram,
+            fail_flushes: AtomicBool::new(false),
+            panic_in_flush: AtomicBool::new(false),
+            zeroed: Mutex::default(),
+            largest_batch: AtomicU64::new(0),
+        }
     }
 
     /// Makes flushes fail, or succeed again.
     pub fn fail_flushes(&self, fail: bool) {
         self.fail_flushes.store(fail, Ordering::SeqCst);
+    }
+
+    /// Makes the next flush panic.
+    pub fn panic_in_flush(&self) {
+        self.panic_in_flush.store(true, Ordering::SeqCst);
     }
 
     /// The ranges that were zeroed, in order.
@@ -64,6 +76,7 @@ impl Disk for ObservedDisk {
 
     fn flush(&self) -> Result<(), VolumeError> {
         self.ram.flush()?;
+        assert!(!self.panic_in_flush.swap(false, Ordering::SeqCst), "the test said so");
         if self.fail_flushes.load(Ordering::SeqCst) {
             return Err(VolumeError::Failed { volume: "ram".into(), reason: "the test said so".into() });
         }
