@@ -11,11 +11,12 @@ use sealdisk_units::StoreRange;
 
 use crate::device::{lock_whole_file, write_atomicity};
 use crate::memory::check_inside;
-use crate::uring::{Memory, Rings, Transfer};
+use crate::transfer::{Direction, Gather, Transfer};
+use crate::uring::Rings;
 use crate::{Operation, PAGE_SIZE, ReadExtent, Store, StoreError, WriteExtent};
 
-/// Bytes of a contiguous transfer above which it is split, so that its parts proceed together.
-const SPLIT: usize = 1 << 20;
+/// Zeros that are written at once where a file system cannot make holes.
+const ZEROS_AT_ONCE: usize = 1 << 20;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,22 +85,29 @@ impl FileStore {
         }
     }
 
-    fn transfer(&self, pieces: &mut Vec<Transfer<'_>>) -> Result<(), (usize, io::Error)> {
-        if let [only] = pieces.as_mut_slice() {
-            return transfer_alone(only).map_err(|e| (0, e));
-        }
-        match self.rings.lend() {
-            // SAFETY: every transfer was made from a slice that its extent borrows for the whole call.
-            Ok(ring) => unsafe { ring.transfer(pieces) },
-            // No io_uring here (a seccomp filter, an old kernel): the same, one by one.
-            Err(_) => {
-                pieces.iter_mut().enumerate().try_for_each(|(index, p)| transfer_alone(p).map_err(|e| (index, e)))
-            }
+    /// Carries transfers out, all at once. An error comes with the transfer that failed.
+    ///
+    /// # Safety
+    ///
+    /// The transfers' memory is valid, and nothing else touches it during the call.
+    unsafe fn carry_out(&self, transfers: &mut [Transfer]) -> Result<(), (StoreRange, io::Error)> {
+        let ring = match transfers.len() {
+            0 | 1 => None,
+            // Where there is no io_uring (a seccomp filter, an old kernel), the same happens one by one.
+            _ => self.rings.lend().ok(),
+        };
+        match ring {
+            // SAFETY: as the caller vouches.
+            Some(ring) => unsafe { ring.transfer(transfers) }.map_err(|(i, error)| (transfers[i].range(), error)),
+            None => transfers.iter_mut().try_for_each(|transfer| {
+                // SAFETY: as the caller vouches.
+                unsafe { transfer.run() }.map_err(|error| (transfer.range(), error))
+            }),
         }
     }
 
     fn write_zeros(&self, range: StoreRange) -> Result<(), StoreError> {
-        let zeros = crate::AlignedBuf::new(SPLIT.min(range.len as usize));
+        let zeros = crate::AlignedBuf::new(ZEROS_AT_ONCE.min(range.len as usize));
         let mut offset = range.offset;
         while offset < range.end() {
             let len = zeros.len().min((range.end() - offset) as usize);
@@ -108,32 +116,6 @@ impl FileStore {
         }
         Ok(())
     }
-}
-
-/// One transfer with plain system calls.
-fn transfer_alone(transfer: &mut Transfer<'_>) -> io::Result<()> {
-    while transfer.done < transfer.len {
-        let (offset, len) = (transfer.offset + transfer.done as u64, transfer.len - transfer.done);
-        let moved = match transfer.memory {
-            Memory::Read(start) => {
-                // SAFETY: made from an extent's exclusive slice of `transfer.len` bytes.
-                let buf = unsafe { std::slice::from_raw_parts_mut(start.add(transfer.done), len) };
-                rustix::io::pread(transfer.fd, buf, offset)
-            }
-            Memory::Write(start) => {
-                // SAFETY: made from an extent's slice of `transfer.len` bytes.
-                let buf = unsafe { std::slice::from_raw_parts(start.add(transfer.done), len) };
-                rustix::io::pwrite(transfer.fd, buf, offset)
-            }
-        };
-        match moved {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => transfer.done += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
 }
 
 impl Store for FileStore {
@@ -160,21 +142,13 @@ impl Store for FileStore {
     }
 
     fn read(&self, extents: &mut [ReadExtent<'_>]) -> Result<(), StoreError> {
-        let mut pieces = Vec::with_capacity(extents.len());
+        let mut gather = Gather::new(Direction::Read, extents.len());
         for extent in extents.iter_mut() {
-            let offset = extent.offset;
-            let fd = self.descriptor(offset, extent.buf.as_ptr(), extent.buf.len()).as_fd();
-            for (index, part) in extent.buf.chunks_mut(SPLIT).enumerate() {
-                let offset = offset + (index * SPLIT) as u64;
-                pieces.push(Transfer { fd, offset, memory: Memory::Read(part.as_mut_ptr()), len: part.len(), done: 0 });
-            }
+            let file = self.descriptor(extent.offset, extent.buf.as_ptr(), extent.buf.len());
+            gather.add(file, extent.offset, extent.buf.as_mut_ptr(), extent.buf.len());
         }
-        let ranges = |index: usize, pieces: &[Transfer<'_>]| {
-            let piece: &Transfer<'_> = &pieces[index];
-            StoreRange::new(piece.offset, piece.len as u64)
-        };
-        self.transfer(&mut pieces).map_err(|(index, source)| {
-            let range = ranges(index, &pieces);
+        // SAFETY: the memory is that of the extents' exclusive slices, which are borrowed for this call.
+        unsafe { self.carry_out(&mut gather.finish()) }.map_err(|(range, source)| {
             let operation = Operation::Read(range);
             match (source.kind(), self.size()) {
                 // Say what it means that the file ended early.
@@ -191,18 +165,14 @@ impl Store for FileStore {
         if let Some(last) = extents.iter().map(WriteExtent::range).max_by_key(StoreRange::end) {
             check_inside(Operation::Write(last), last, self.size()?)?;
         }
-        let mut pieces = Vec::with_capacity(extents.len());
+        let mut gather = Gather::new(Direction::Write, extents.len());
         for extent in extents {
-            let fd = self.descriptor(extent.offset, extent.buf.as_ptr(), extent.buf.len()).as_fd();
-            for (index, part) in extent.buf.chunks(SPLIT).enumerate() {
-                let offset = extent.offset + (index * SPLIT) as u64;
-                pieces.push(Transfer { fd, offset, memory: Memory::Write(part.as_ptr()), len: part.len(), done: 0 });
-            }
+            let file = self.descriptor(extent.offset, extent.buf.as_ptr(), extent.buf.len());
+            gather.add(file, extent.offset, extent.buf.as_ptr().cast_mut(), extent.buf.len());
         }
-        self.transfer(&mut pieces).map_err(|(index, source)| {
-            let operation = Operation::Write(StoreRange::new(pieces[index].offset, pieces[index].len as u64));
-            StoreError { operation, source }
-        })
+        // SAFETY: the memory is that of the extents' slices, which are borrowed for this call and only read.
+        unsafe { self.carry_out(&mut gather.finish()) }
+            .map_err(|(range, source)| StoreError { operation: Operation::Write(range), source })
     }
 
     fn zero(&self, range: StoreRange) -> Result<(), StoreError> {

@@ -10,6 +10,7 @@ mod fault;
 mod file;
 mod memory;
 mod store;
+mod transfer;
 mod uring;
 
 pub use buffer::{AlignedBuf, PAGE_SIZE};

@@ -1,45 +1,28 @@
 //! Many transfers at once on one file, through io_uring.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
+use crate::transfer::{Direction, Transfer};
+
 /// Transfers in flight at once on one ring.
 const DEPTH: u32 = 128;
 
-/// What is transferred, and which way.
-#[derive(Clone, Copy)]
-pub(crate) enum Memory {
-    /// Into memory.
-    Read(*mut u8),
-    /// From memory.
-    Write(*const u8),
-}
-
-/// One transfer between a file and memory.
-pub(crate) struct Transfer<'fd> {
-    pub(crate) fd: BorrowedFd<'fd>,
-    pub(crate) offset: u64,
-    pub(crate) memory: Memory,
-    pub(crate) len: usize,
-    /// Bytes that have been transferred.
-    pub(crate) done: usize,
-}
-
-impl Transfer<'_> {
-    fn entry(&self, index: usize) -> squeue::Entry {
-        let fd = types::Fd(self.fd.as_raw_fd());
-        // A transfer longer than this is completed as a short one.
-        let len = (self.len - self.done).min(1 << 30) as u32;
-        let offset = self.offset + self.done as u64;
-        let entry = match self.memory {
-            Memory::Read(start) => opcode::Read::new(fd, start.wrapping_add(self.done), len).offset(offset).build(),
-            Memory::Write(start) => opcode::Write::new(fd, start.wrapping_add(self.done), len).offset(offset).build(),
-        };
-        entry.user_data(index as u64)
-    }
+fn entry(transfer: &Transfer, index: usize) -> squeue::Entry {
+    let (fd, offset, memory) = (types::Fd(transfer.fd()), transfer.position(), transfer.memory());
+    let entry = match (transfer.direction(), memory) {
+        (Direction::Read, [one]) => {
+            opcode::Read::new(fd, one.iov_base.cast(), one.iov_len as u32).offset(offset).build()
+        }
+        (Direction::Write, [one]) => {
+            opcode::Write::new(fd, one.iov_base.cast(), one.iov_len as u32).offset(offset).build()
+        }
+        (Direction::Read, many) => opcode::Readv::new(fd, many.as_ptr(), many.len() as u32).offset(offset).build(),
+        (Direction::Write, many) => opcode::Writev::new(fd, many.as_ptr(), many.len() as u32).offset(offset).build(),
+    };
+    entry.user_data(index as u64)
 }
 
 /// Rings that are lent out one per call, so that threads do not wait for one another.
@@ -81,7 +64,7 @@ impl Lent<'_> {
     /// # Safety
     ///
     /// The memory of every transfer is valid for its length, and nothing else touches it during the call.
-    pub(crate) unsafe fn transfer(mut self, transfers: &mut [Transfer<'_>]) -> Result<(), (usize, io::Error)> {
+    pub(crate) unsafe fn transfer(mut self, transfers: &mut [Transfer]) -> Result<(), (usize, io::Error)> {
         let ring = self.ring.as_mut().expect("a ring is lent until it is dropped");
         let mut pending: Vec<usize> = (0..transfers.len()).rev().collect();
         let mut in_flight = 0;
@@ -93,7 +76,7 @@ impl Lent<'_> {
                     && let Some(index) = pending.pop()
                 {
                     // SAFETY: the caller vouches for the memory, and this call does not return while it is in flight.
-                    if unsafe { queue.push(&transfers[index].entry(index)) }.is_err() {
+                    if unsafe { queue.push(&entry(&transfers[index], index)) }.is_err() {
                         pending.push(index);
                         break;
                     }
@@ -120,8 +103,8 @@ impl Lent<'_> {
                         first_error.get_or_insert((index, io::ErrorKind::UnexpectedEof.into()));
                     }
                     n if n > 0 => {
-                        transfer.done += n as usize;
-                        if transfer.done < transfer.len {
+                        transfer.advance(n as usize);
+                        if !transfer.is_done() {
                             pending.push(index);
                         }
                     }

@@ -1,5 +1,6 @@
 //! One body of tests, every store: only the constructor differs.
-
+// A failed expectation here is a failed test.
+#![allow(clippy::unwrap_used)]
 use std::fs::File;
 
 use sealdisk_store::{AlignedBuf, FaultStore, FileStore, Image, MemoryStore, OpenMode, ReadExtent, Store, WriteExtent};

@@ -35,7 +35,7 @@ pub struct Volume {
 
 pub(crate) enum Kind {
     Plain(PlainVolume),
-    Sealed(SealedVolume),
+    Sealed(Box<SealedVolume>),
 }
 
 /// How a volume is.
@@ -127,7 +127,7 @@ impl Volume {
     ) -> Result<Self, OpenError> {
         let kind = match payload {
             Payload::Plain(plain) => Kind::Plain(PlainVolume::open(store, name, plain, key, options)?),
-            Payload::Sealed(sealed) => Kind::Sealed(SealedVolume::open(store, name, sealed, key, options)?),
+            Payload::Sealed(sealed) => Kind::Sealed(Box::new(SealedVolume::open(store, name, sealed, key, options)?)),
         };
         Ok(Self { kind: Arc::new(kind), keeper: None })
     }

@@ -12,7 +12,7 @@ use crate::journal::record::Record;
 use crate::{Allocation, Space, VolumeError, WriteRequest};
 
 /// Zeros that are written where space is to be kept.
-const ZEROS: [u8; 64 * SECTOR_SIZE] = [0; 64 * SECTOR_SIZE];
+static ZEROS: [u8; 64 * SECTOR_SIZE] = [0; 64 * SECTOR_SIZE];
 
 impl SealedVolume {
     /// Makes the range read as zeros.
