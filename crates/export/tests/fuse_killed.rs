@@ -77,6 +77,16 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    /// Leaves nothing on the machine even if the test failed.
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = Command::new("umount").arg("-q").arg(self.directory.path().join("ext4")).status();
+        let _ = cleanup_stale(&self.mountpoint);
+    }
+}
+
 /// Serves if another test started this process for it, until its standard input ends.
 #[test]
 fn the_server_that_other_tests_start() {

@@ -149,12 +149,12 @@ pub(super) fn look(mountpoint: &Path) -> io::Result<Mounted> {
     }
 }
 
-/// The path as the mount table has it. The last component is not looked at: on a dead mount that fails.
+/// The path as the mount table has it. On a dead mount the last component cannot be looked at, only what leads there.
 pub(super) fn absolute(mountpoint: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(mountpoint)?;
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
-        _ => Ok(path),
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Err(_), Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+        (found, ..) => found,
     }
 }
 
