@@ -102,3 +102,40 @@ fn derive<const LEN: usize>(key: &VolumeKey, context: &KeyContext<'_>, purpose: 
         .expect("HKDF-SHA-512 yields up to 255 times 64 bytes");
     derived
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Computed with another implementation of HKDF: the derivation is part of the format.
+    #[test]
+    fn the_derivation_is_the_documented_one() {
+        let key = VolumeKey::new(Zeroizing::new((0..64).collect())).unwrap();
+        let lineage = Lineage(std::array::from_fn(|i| 0xa0 + i as u8));
+        let context =
+            |cipher| KeyContext { cipher, lineage, context: "layout=packed fold=no offset=16777216", epoch: 3 };
+        assert_eq!(
+            hex(&*derive::<32>(&key, &context(CipherName::Aegis256), "sector")),
+            "e0d69165b46b334d5a7289d3565791c2e7d9fecee57e45f6ea1fb97fa8c5617c"
+        );
+        assert_eq!(
+            hex(&*derive::<64>(&key, &context(CipherName::Aes256XtsRandom), "sector")),
+            concat!(
+                "80d8f9bdb1c7b3f8ffbf5373b5bbdcba65ea1aa844916f46ec1cd12c578eb55c",
+                "375b65cc8c0531cc49bc8ee49b52e2ebc44d4bd9f8546db49248629b01beece8"
+            )
+        );
+        assert_eq!(
+            hex(&*derive::<32>(&key, &context(CipherName::Aes256Gcm), "metadata")),
+            "84c9c00e9fc87667f190f6ddbd32fb029eb70b2658a34566e2e82acc6ebc70d3"
+        );
+        assert_eq!(
+            hex(&*derive::<32>(&key, &context(CipherName::XChaCha20Poly1305), "superblock")),
+            "b788d40366511322558989e2941cf02d57f5fc828021c9dc00fd2066530676e3"
+        );
+    }
+}

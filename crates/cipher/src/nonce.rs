@@ -24,12 +24,6 @@ impl FreshNonce {
         const { assert!(N <= LEN) };
         std::array::from_fn(|i| self.0[i])
     }
-
-    /// A nonce that is not fresh, for test vectors.
-    #[cfg(test)]
-    pub(crate) fn known(bytes: [u8; LEN]) -> Self {
-        Self(bytes)
-    }
 }
 
 /// Where fresh nonces come from.

@@ -267,3 +267,14 @@ fn xts_refuses_a_key_with_equal_halves() {
     assert_eq!(Aes128Xts::new(&[7; 32]).err(), Some(EqualHalves));
     assert_eq!(Aes256Xts::new(&Zeroizing::new([7; 64])).err(), Some(EqualHalves));
 }
+
+/// Vectors 10, 11 and 12 of IEEE 1619 are what dm-crypt writes to 512-byte sectors 255, 65535 and 2^24 - 1.
+#[test]
+fn plain64_gives_the_vectors_of_ieee_1619() {
+    for (test, unit) in tests("ieee1619-aes-xts.json")[2..].iter().zip([0xff, 0xffff, 0xff_ffff]) {
+        let key = crate::VolumeKey::new(Zeroizing::new(bytes(test, "key").into())).unwrap();
+        let mut data = bytes(test, "msg");
+        crate::XtsPlain64::new(&key, 512, 0).unwrap().encrypt(unit, &mut data);
+        assert_eq!(data, bytes(test, "ct"));
+    }
+}

@@ -137,3 +137,69 @@ impl XtsPlain64 {
         (0..).map(move |i: u64| Tweak(u128::from(first.wrapping_add(i.wrapping_mul(step))).to_le_bytes()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(bytes: impl Iterator<Item = u8>) -> VolumeKey {
+        VolumeKey::new(Zeroizing::new(bytes.collect())).unwrap()
+    }
+
+    fn tweak(unit: u64) -> Tweak {
+        Tweak(u128::from(unit).to_le_bytes())
+    }
+
+    #[test]
+    fn the_iv_counts_512_byte_units_whatever_the_encryption_sector() {
+        let (first, iv_tweak) = (8000, 24);
+        for sector_size in [512, 1024, 2048, 4096_usize] {
+            let text: Vec<u8> = (0..3 * sector_size).map(|i| (i % 251) as u8).collect();
+            let [long, short] = [64, 32].map(|len| {
+                let cipher = XtsPlain64::new(&key(0..len), sector_size as u32, iv_tweak).unwrap();
+                let mut data = text.clone();
+                cipher.encrypt(first, &mut data);
+                let mut out = vec![0; text.len()];
+                cipher.encrypt_into(first, &text, &mut out);
+                assert_eq!(out, data);
+                cipher.decrypt(first, &mut out);
+                assert_eq!(out, text);
+                data
+            });
+            let xts256 = Aes256Xts::new(&Zeroizing::new(std::array::from_fn(|i| i as u8))).ok().unwrap();
+            let xts128 = Aes128Xts::new(&std::array::from_fn(|i| i as u8)).ok().unwrap();
+            for (i, plain) in text.chunks(sector_size).enumerate() {
+                let at = i * sector_size..(i + 1) * sector_size;
+                let unit = tweak(first + iv_tweak + (i * sector_size / 512) as u64);
+                let mut sector = plain.to_vec();
+                xts256.encrypt_in_place(unit, &mut sector);
+                assert_eq!(sector, long[at.clone()]);
+                sector.copy_from_slice(plain);
+                xts128.encrypt_in_place(unit, &mut sector);
+                assert_eq!(sector, short[at]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_iv_wraps_as_64_bits() {
+        let cipher = XtsPlain64::new(&key(0..64), 512, 3).unwrap();
+        let wrapped = XtsPlain64::new(&key(0..64), 512, 0).unwrap();
+        let [mut one, mut other] = [[7; 1024]; 2];
+        cipher.encrypt(u64::MAX - 3, &mut one);
+        wrapped.encrypt(u64::MAX, &mut other);
+        assert_eq!(one, other);
+        let mut zeroth = [7; 512];
+        wrapped.encrypt(0, &mut zeroth);
+        assert_eq!(one[512..], zeroth);
+    }
+
+    #[test]
+    fn what_dm_crypt_refuses_is_refused() {
+        for size in [0, 256, 513, 8192] {
+            assert_eq!(XtsPlain64::new(&key(0..64), size, 0).err(), Some(BadXts::SectorSize(size)));
+        }
+        assert_eq!(XtsPlain64::new(&key((0..64).map(|_| 1)), 512, 0).err(), Some(BadXts::EqualHalves));
+        assert_eq!(XtsPlain64::new(&key((0..32).map(|_| 1)), 512, 0).err(), Some(BadXts::EqualHalves));
+    }
+}
