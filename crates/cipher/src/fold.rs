@@ -25,17 +25,19 @@
 
 use sealdisk_units::SECTOR_SIZE;
 
+use crate::MAX_SEAL_LEN;
+
 /// Bytes that describe a hole.
 const HOLE_LEN: usize = 4;
 
-/// The most holes that folding makes. Each gives at least `MIN_REPEAT - HOLE_LEN` bytes, so this is room for any seal.
-const MAX_HOLES: usize = 64;
+/// The most holes that folding makes: each frees a byte or more, so it never takes more for any seal.
+const MAX_HOLES: usize = MAX_SEAL_LEN + 1;
 
-/// The shortest repetition worth a hole.
-const MIN_REPEAT: usize = 5;
+/// The shortest repetition worth a hole: it frees one byte.
+const MIN_REPEAT: usize = HOLE_LEN + 1;
 
-/// The longest hole.
-const MAX_HOLE: usize = 256;
+// The longest hole that is ever wanted fits its field.
+const _: () = assert!(MAX_SEAL_LEN + 1 + HOLE_LEN <= 256);
 
 /// The table of what was seen has 2 bytes for each hash: 4 KiB, a small part of the level 1 cache.
 const HASH_BITS: u32 = 11;
@@ -48,10 +50,10 @@ const PATIENCE: u32 = 6;
 #[error("not a folded sector")]
 pub struct FoldError;
 
-/// Folds `sector` into `out`, whose length is 4096 less the bytes to be freed. `false`: the sector does not give up that
-/// many, and `out` is as it was.
+/// Folds `sector` into `out`, whose length is 4096 less the bytes to be freed, [`MAX_SEAL_LEN`] at most. `false`: the
+/// sector does not give up that many, and `out` is as it was.
 pub fn fold(sector: &[u8; SECTOR_SIZE], out: &mut [u8]) -> bool {
-    let Some(room) = SECTOR_SIZE.checked_sub(out.len()) else { return false };
+    let Some(room) = SECTOR_SIZE.checked_sub(out.len()).filter(|room| *room <= MAX_SEAL_LEN) else { return false };
     let mut holes = Holes { list: [Hole::default(); MAX_HOLES], count: 0, wanted: room + 1 };
     let found = find_zeros(sector, &mut holes) || find_repeats(sector, &mut holes);
     if found {
@@ -120,15 +122,11 @@ impl Holes {
     /// Takes a repetition, or as much of it as is still wanted. Whether that was all that was wanted.
     fn take(&mut self, hole: Hole) -> bool {
         let wanted = self.wanted + HOLE_LEN;
-        let len = hole.len.min(wanted).min(MAX_HOLE);
+        let len = hole.len.min(wanted);
         self.list[self.count] = Hole { len, ..hole };
         self.count += 1;
         self.wanted = wanted - len;
         self.wanted == 0
-    }
-
-    fn is_full(&self) -> bool {
-        self.count == MAX_HOLES
     }
 
     /// The first byte that no hole covers.
@@ -151,7 +149,7 @@ fn find_zeros(sector: &[u8; SECTOR_SIZE], holes: &mut Holes) -> bool {
         let from = word - before;
         let run = sector[from..].iter().take(len + 1).take_while(|byte| **byte == 0).count();
         // The first zero of the run is what the others repeat.
-        if run > len && len <= MAX_HOLE {
+        if run > len {
             return holes.take(Hole { start: from + 1, len, distance: 1 });
         }
         searched = from + run;
@@ -179,9 +177,6 @@ fn find_repeats(sector: &[u8; SECTOR_SIZE], holes: &mut Holes) -> bool {
         let len = back + common(sector, earlier, at, holes.wanted + HOLE_LEN);
         if holes.take(Hole { start: at - back, len, distance: at - earlier }) {
             return true;
-        }
-        if holes.is_full() {
-            return false;
         }
         at = holes.end();
         misses = 0;

@@ -255,6 +255,26 @@ fn a_superblock_tag_vouches_for_every_bit() {
     }
 }
 
+#[test]
+fn many_threads_share_a_sealer() {
+    for cipher in [&AUTHENTICATED[..], &[CipherName::Aes256XtsRandom]].concat() {
+        let sealer = sealer(cipher, true);
+        std::thread::scope(|scope| {
+            // More threads than a cipher has contexts, on most machines.
+            for thread in 0..20_u8 {
+                let sealer = &sealer;
+                scope.spawn(move || {
+                    for i in 0..50 {
+                        let plain = text(i % 2 == 0, thread);
+                        let stored = Stored::seal(sealer, Lba(u64::from(thread) << 8 | i), &plain);
+                        assert_eq!(stored.open(sealer).as_ref(), Ok(&plain));
+                    }
+                });
+            }
+        });
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
