@@ -24,6 +24,12 @@ impl FreshNonce {
         const { assert!(N <= LEN) };
         std::array::from_fn(|i| self.0[i])
     }
+
+    /// A nonce that the kernel hardly ever draws.
+    #[cfg(test)]
+    pub(crate) fn unlikely(byte: u8) -> Self {
+        Self([byte; LEN])
+    }
 }
 
 /// Where fresh nonces come from.

@@ -87,3 +87,17 @@ impl SectorCipher for XtsRandom {
         self.0.implementation()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_iv_means_zeros_or_folded() {
+        for byte in [0, 0xff] {
+            let iv = XtsRandom::iv(FreshNonce::unlikely(byte));
+            assert!(iv != ZERO && iv != FOLD_MARK);
+        }
+        assert_eq!(XtsRandom::iv(FreshNonce::unlikely(7)), [7; IV_LEN]);
+    }
+}

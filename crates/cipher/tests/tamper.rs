@@ -229,6 +229,7 @@ fn records_open_only_as_what_they_were_sealed() {
         for bit in 0..seal.as_bytes().len() * 8 {
             text.copy_from_slice(&sealed);
             assert_eq!(metadata.open(b"journal 1", &flipped(&seal, bit), &mut text), Err(NotAuthentic));
+            assert!(text.iter().all(|byte| *byte == 0), "a record that does not open is wiped");
         }
         text.copy_from_slice(&sealed);
         assert_eq!(metadata.open(b"journal 1", &seal, &mut text), Ok(()));
