@@ -6,6 +6,8 @@
 //! nothing may be an error.
 //!
 //! `SEALDISK_CRASH_STATES=10000000` runs longer; `SEALDISK_SEED=…` repeats a run.
+// A failed expectation here is a failed test.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
