@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -55,10 +56,7 @@ impl Ready {
 /// The process is a copy of this one, made before any thread exists: secrets reach it in memory only.
 pub fn start(work: impl FnOnce(Ready) -> Result<(), Failure>) -> Result<String, Failure> {
     let failed = |e: io::Error| Failure::io("starting a daemon", &e);
-    let threads = fs::read_dir("/proc/self/task").map_err(failed)?.count();
-    if threads != 1 {
-        return Err(Failure::usage(format_args!("cannot start a daemon from a process with {threads} threads")));
-    }
+    await_being_alone().map_err(failed)?;
     let (from_daemon, to_starter) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     // SAFETY: this process has one thread, so the copy is a complete one.
@@ -73,6 +71,18 @@ pub fn start(work: impl FnOnce(Ready) -> Result<(), Failure>) -> Result<String, 
             await_report(from_daemon)
         }
     }
+}
+
+/// Returns once this process has one thread. Key derivation uses several, and the kernel lists a thread for a moment after
+/// it has been joined.
+fn await_being_alone() -> io::Result<()> {
+    for _ in 0..1000 {
+        if fs::read_dir("/proc/self/task")?.count() == 1 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(io::Error::other("other threads are running in this process"))
 }
 
 fn await_report(from_daemon: OwnedFd) -> Result<String, Failure> {

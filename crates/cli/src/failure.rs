@@ -97,7 +97,10 @@ impl Failure {
 
     /// `what` failed for a reason of the operating system's.
     pub fn io(what: impl Display, error: &io::Error) -> Self {
-        Self::new(Kind::of(error), format_args!("{what}: {error}"))
+        let reason = error.to_string();
+        // The number says nothing to people, and the exit code says it to scripts.
+        let reason = reason.split_once(" (os error ").map_or(&*reason, |(reason, _)| reason);
+        Self::new(Kind::of(error), format_args!("{what}: {reason}"))
     }
 
     /// Doing something with the file at `path` failed.

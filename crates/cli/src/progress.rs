@@ -98,7 +98,8 @@ impl JsonProgress {
 impl<'a> Line<'a> {
     fn at(device: &'a str, done: u64, total: u64, elapsed: Duration) -> Self {
         let speed = (done as f64 / elapsed.as_secs_f64().max(1e-9)) as u64;
-        let eta_ms = (total.saturating_sub(done) as f64 / (speed.max(1) as f64) * 1e3) as u64;
+        // Before anything is done nobody knows; cryptsetup says 0 then, too.
+        let eta_ms = if speed == 0 { 0 } else { (total.saturating_sub(done) as f64 / speed as f64 * 1e3) as u64 };
         Line {
             device,
             device_bytes: done.to_string(),
@@ -121,6 +122,6 @@ mod tests {
         assert_eq!(line.eta_ms, "15000");
         assert_eq!(line.time_ms, "5000");
         let begun = Line::at("v", 0, 100, Duration::ZERO);
-        assert_eq!((begun.speed.as_str(), begun.device_size.as_str()), ("0", "100"));
+        assert_eq!((begun.speed.as_str(), begun.eta_ms.as_str(), begun.device_size.as_str()), ("0", "0", "100"));
     }
 }

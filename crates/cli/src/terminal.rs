@@ -28,8 +28,9 @@ impl Terminal {
     pub fn ask_secret(&self, prompt: &str, longest: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
         // Declared before what hides the input, and so dropped after it.
         let signals = HeldSignals::hold(&ENDING)?;
-        (&self.tty).write_all(prompt.as_bytes())?;
+        // The prompt comes when the terminal is ready: nothing typed after it is shown or thrown away.
         let _hidden = HiddenInput::begin(&self.tty)?;
+        (&self.tty).write_all(prompt.as_bytes())?;
         wait_for_input(&self.tty, &signals)?;
         self.read_line(longest)
     }

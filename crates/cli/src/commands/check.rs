@@ -73,12 +73,23 @@ pub fn run(options: &Check, quiet: bool) -> Result<(), Failure> {
     } else {
         print(&report, quiet)?;
     }
-    match (report.bad.len(), report.unreadable.len()) {
-        (0, 0) => Ok(()),
-        (bad, unreadable) => Err(Failure::new(
-            Kind::Damaged,
-            format_args!("{}: {bad} sectors are not authentic, {unreadable} cannot be read", report.volume),
-        )),
+    match complaint(report.bad.len(), report.unreadable.len()) {
+        None => Ok(()),
+        Some(complaint) => Err(Failure::new(Kind::Damaged, format_args!("{}: {complaint}", report.volume))),
+    }
+}
+
+/// What is wrong, in numbers.
+fn complaint(bad: usize, unreadable: usize) -> Option<String> {
+    let sectors = |count: usize| if count == 1 { "1 sector".to_owned() } else { format!("{count} sectors") };
+    let are = |count: usize| if count == 1 { "is" } else { "are" };
+    match (bad, unreadable) {
+        (0, 0) => None,
+        (bad, 0) => Some(format!("{} {} not authentic", sectors(bad), are(bad))),
+        (0, unreadable) => Some(format!("{} cannot be read", sectors(unreadable))),
+        (bad, unreadable) => {
+            Some(format!("{} {} not authentic, {} cannot be read", sectors(bad), are(bad), sectors(unreadable)))
+        }
     }
 }
 

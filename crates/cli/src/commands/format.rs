@@ -68,15 +68,16 @@ fn payload(options: &Format) -> Result<Payload, Failure> {
 /// Whether a disk can have this size.
 pub fn check_size(size: ByteSize, payload: &Payload) -> Result<(), Failure> {
     let unit = unit(payload);
-    if size.0 == 0 || !size.0.is_multiple_of(unit) {
-        let below = ByteSize(size.0 / unit * unit);
-        let advice = if below.0 == 0 { ByteSize(unit) } else { below };
-        return Err(Failure::usage(format_args!(
-            "a size of {size} is not a multiple of {unit} bytes; use {} or more",
-            advice.0
-        )));
+    match (size.0 / unit, size.0 % unit) {
+        (0, _) => Err(Failure::usage(format_args!("a disk has at least one sector of {unit} bytes"))),
+        (_, 0) => Ok(()),
+        (sectors, _) => Err(Failure::usage(format_args!(
+            "a size of {} bytes is not a multiple of a sector's {unit}; {} and {} are",
+            size.0,
+            sectors * unit,
+            (sectors + 1).saturating_mul(unit)
+        ))),
     }
-    Ok(())
 }
 
 fn unit(payload: &Payload) -> u64 {

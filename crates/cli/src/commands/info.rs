@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use sealdisk_cipher::{KeyContext, VolumeKey, sector_sealer};
 use sealdisk_header::{Header, Payload};
 use sealdisk_units::{OBJECT_SIZE, SECTOR_SIZE};
 use sealdisk_volume::Volume;
@@ -14,6 +15,7 @@ use crate::arguments::Info;
 use crate::commands::attach::cipher_and_layout;
 use crate::commands::key::{Slot, slot_table, slots};
 use crate::commands::list;
+use crate::control::Health;
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Progress;
@@ -32,6 +34,8 @@ struct Facts {
     /// `sealed` or `luks2`.
     kind: &'static str,
     cipher: String,
+    /// What runs the cipher on this machine; unknown for LUKS2 volumes that are not attached.
+    implementation: Option<String>,
     /// Whether a changed sector is noticed.
     authenticated: bool,
     layout: String,
@@ -78,8 +82,6 @@ struct Attached {
     state: String,
     /// Why it failed, if it did.
     reason: Option<String>,
-    /// Which implementation of the cipher runs.
-    implementation: Option<String>,
     /// The volume's counters since it was attached.
     counters: BTreeMap<String, u64>,
 }
@@ -96,7 +98,13 @@ fn facts(path: &Path, header: &Header, quiet: bool) -> Result<Facts, Failure> {
     let store = UnlockedStore::open(path)?;
     let inspection = Volume::inspect(&store, header.payload())?;
     let (cipher, layout) = cipher_and_layout(header.payload());
-    let attached = Registry::of_this_user()?.find_volume(path)?.and_then(attached);
+    let registered = Registry::of_this_user()?.find_volume(path)?;
+    let health = registered.as_ref().filter(|registered| registered.alive).and_then(list::health);
+    let implementation = match &health {
+        Some(health) => Some(health.implementation.clone()),
+        None => implementation(header.payload()),
+    };
+    let attached = registered.and_then(|registered| attached(registered, health));
     let (kind, authenticated, fold, sector_size, offset, lineage) = match header.payload() {
         Payload::Plain(plain) => ("luks2", false, false, plain.sector_size, plain.offset, None),
         Payload::Sealed(sealed) => (
@@ -114,6 +122,7 @@ fn facts(path: &Path, header: &Header, quiet: bool) -> Result<Facts, Failure> {
         label: header.label().map(str::to_owned),
         kind,
         cipher,
+        implementation,
         authenticated,
         layout,
         fold,
@@ -139,14 +148,18 @@ fn forms(store: &UnlockedStore, path: &Path, header: &Header, quiet: bool) -> Re
     Ok(forms?.map(|forms| Forms { folded: forms.folded, plain: forms.plain, zero: forms.zero }))
 }
 
-fn attached(registered: Registered) -> Option<Attached> {
-    let health = registered.alive.then(|| list::health(&registered)).flatten();
+/// What would run the cipher. That depends on the cipher and this machine alone, so that any key tells.
+fn implementation(payload: &Payload) -> Option<String> {
+    let Payload::Sealed(sealed) = payload else { return None };
+    let key = VolumeKey::generate().ok()?;
+    let context = KeyContext { cipher: sealed.cipher, lineage: sealed.lineage, context: "", epoch: 0 };
+    Some(sector_sealer(&key, &context, sealed.fold).implementation().to_owned())
+}
+
+fn attached(registered: Registered, health: Option<Health>) -> Option<Attached> {
     let state = list::state(&registered, health.as_ref());
     let entry = registered.entry?;
-    let (reason, implementation, counters) = match health {
-        Some(health) => (health.reason, Some(health.implementation), health.counters),
-        None => (None, None, BTreeMap::new()),
-    };
+    let (reason, counters) = health.map(|health| (health.reason, health.counters)).unwrap_or_default();
     Some(Attached {
         name: entry.name,
         pid: entry.pid,
@@ -154,7 +167,6 @@ fn attached(registered: Registered) -> Option<Attached> {
         read_only: entry.read_only,
         state,
         reason,
-        implementation,
         counters,
     })
 }
@@ -174,6 +186,7 @@ fn print(facts: &Facts) -> Result<(), Failure> {
         ("Kind", if facts.kind == "luks2" { "LUKS2, as cryptsetup makes it".to_owned() } else { "sealed".to_owned() }),
         ("Size", format!("{} ({} bytes)", ByteSize(facts.size), facts.size)),
         ("Cipher", format!("{}{}", facts.cipher, if facts.authenticated { "" } else { " (not authenticated)" })),
+        ("Run by", facts.implementation.clone().unwrap_or_else(|| "-".to_owned())),
         ("Layout", format!("{}{}", facts.layout, if facts.fold { ", folding" } else { "" })),
         ("Data at", ByteSize(facts.offset).to_string()),
     ];
@@ -205,9 +218,6 @@ fn print(facts: &Facts) -> Result<(), Failure> {
             ));
             let reason = attached.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
             rows.push(("State", format!("{}{reason}", attached.state)));
-            if let Some(implementation) = &attached.implementation {
-                rows.push(("Running", implementation.clone()));
-            }
             for (name, count) in &attached.counters {
                 rows.push((name, count.to_string()));
             }

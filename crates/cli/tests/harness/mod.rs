@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub mod typing;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
