@@ -211,7 +211,11 @@ pub struct Detach {
 /// `list`.
 #[derive(Args)]
 pub struct List {
-    /// Print JSON.
+    /// Print a JSON array.
+    ///
+    /// Its objects have the fields name, volume, address, export (nbd or fuse), size (bytes), read_only, state (healthy,
+    /// read-only, failed, attaching, ending, unresponsive or dead), reason, pid, since (seconds since 1970), cipher,
+    /// layout and log. Fields may be added.
     #[arg(long)]
     pub json: bool,
 }
@@ -221,7 +225,12 @@ pub struct List {
 pub struct Info {
     #[command(flatten)]
     pub volume: VolumePath,
-    /// Print JSON.
+    /// Print a JSON object.
+    ///
+    /// Its fields are volume, uuid, label, kind (sealed or luks2), cipher, implementation, authenticated, layout, fold,
+    /// sector_size, offset, size (bytes), clean, sectors (folded, plain, zero; for folding volumes), stored (bytes), lineage,
+    /// key_slots (as `key list --json`) and attached (name, pid, address, read_only, state, reason, counters). Fields may
+    /// be added.
     #[arg(long)]
     pub json: bool,
 }
@@ -233,7 +242,10 @@ pub struct Check {
     pub volume: VolumePath,
     #[command(flatten)]
     pub key: KeySource,
-    /// Print the report as JSON.
+    /// Print the report as a line of JSON.
+    ///
+    /// Its fields are volume, size (bytes), authenticated, sectors (how many were read), bad (numbers of the 4096-byte
+    /// sectors that are not authentic) and unreadable (sector, reason). Fields may be added.
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -320,7 +332,10 @@ pub struct KeyChange {
 pub struct KeyList {
     #[command(flatten)]
     pub volume: VolumePath,
-    /// Print JSON.
+    /// Print a JSON array.
+    ///
+    /// Its objects have the fields slot, priority (ignore, normal or prefer), pbkdf, iterations, memory_kib, threads and
+    /// bound. Fields may be added.
     #[arg(long)]
     pub json: bool,
 }

@@ -25,7 +25,7 @@ pub struct Ready(Listener);
 enum Listener {
     /// The command that forked this process.
     Starter(OwnedFd),
-    /// The user.
+    /// The user, and a service manager if there is one.
     StandardOutput,
 }
 
@@ -39,7 +39,10 @@ impl Ready {
     /// terminal: what is printed from now on goes to `log`.
     pub fn announce(self, say: &str, log: &Path) -> Result<(), Failure> {
         match self.0 {
-            Listener::StandardOutput => crate::output::say(say),
+            Listener::StandardOutput => {
+                crate::output::say(say)?;
+                crate::service_manager::notify_ready().map_err(|e| Failure::io("telling the service manager", &e))
+            }
             Listener::Starter(pipe) => {
                 let log = File::options().append(true).create(true).open(log).map_err(|e| Failure::path(log, &e))?;
                 // If nobody waits any more (the command was interrupted), the work is not wanted either.

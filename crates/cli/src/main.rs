@@ -13,6 +13,7 @@ mod progress;
 mod question;
 mod registry;
 mod server;
+mod service_manager;
 mod signals;
 mod size;
 mod terminal;

@@ -186,7 +186,7 @@ impl Registry {
         Some(Registered { name: name.to_owned(), entry: room.read_entry(), alive, room })
     }
 
-    /// The attached volume that lies at `path`.
+    /// The attached volume that lies at `path`; what a killed process left of it only where no living one has it.
     pub fn find_volume(&self, path: &Path) -> Result<Option<Registered>, Failure> {
         let identity = Identity::of(path).ok();
         let matches = |entry: &Entry| match identity {
@@ -194,7 +194,8 @@ impl Registry {
             // The file is gone; its name may still be known.
             None => entry.volume == path,
         };
-        Ok(self.all()?.into_iter().find(|registered| registered.entry.as_ref().is_some_and(matches)))
+        let matching = self.all()?.into_iter().filter(|registered| registered.entry.as_ref().is_some_and(matches));
+        Ok(matching.max_by_key(|registered| registered.alive))
     }
 }
 
@@ -389,6 +390,18 @@ mod tests {
             })
             .unwrap();
         assert!(cleaned.get());
+    }
+
+    #[test]
+    fn a_living_process_is_found_before_a_dead_one() {
+        let (_dir, registry) = registry();
+        let volume = tempfile::NamedTempFile::new().unwrap();
+        for name in ["a", "c"] {
+            registry.claim(name, |_| Ok(())).unwrap().announce(&entry(name, volume.path())).unwrap();
+        }
+        let living = registry.claim("b", |_| Ok(())).unwrap();
+        living.announce(&entry("b", volume.path())).unwrap();
+        assert_eq!(registry.find_volume(volume.path()).unwrap().unwrap().name, "b");
     }
 
     #[test]

@@ -155,6 +155,37 @@ fn a_killed_daemon_is_listed_as_dead_and_cleared_away() {
 }
 
 #[test]
+fn what_a_killed_daemon_left_under_another_name_is_cleared_away() {
+    let place = Place::new();
+    place.volume("a.vol");
+    place.ok(&["attach", "a.vol", "--as", "nbd", "--key-file", "key", "--name", "old"]);
+    kill(place.pid(), "-KILL");
+    eventually("the daemon is dead", || place.list()[0]["state"] == "dead");
+    place.ok(&["attach", "a.vol", "--as", "nbd", "--key-file", "key", "--name", "new"]);
+    assert_eq!(place.list().len(), 1);
+    assert_eq!(place.list()[0]["name"], "new");
+}
+
+#[test]
+fn a_service_manager_is_told_when_the_disk_is_ready() {
+    let place = Place::new();
+    place.volume("a.vol");
+    let socket = std::os::unix::net::UnixDatagram::bind(place.path("notify")).unwrap();
+    let mut serving = place
+        .sealdisk(&["attach", "a.vol", "--as", "nbd", "--key-file", "key", "--foreground"])
+        .env("NOTIFY_SOCKET", place.path("notify"))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut buf = [0; 64];
+    let len = socket.recv(&mut buf).unwrap();
+    assert_eq!(&buf[..len], b"READY=1");
+    assert_eq!(place.list()[0]["state"], "healthy");
+    kill(serving.id() as i32, "-TERM");
+    assert_eq!(serving.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn in_the_foreground_the_disk_is_announced_and_served_until_it_is_detached() {
     let place = Place::new();
     place.volume("a.vol");
@@ -224,6 +255,9 @@ fn the_daemon_keeps_nothing_of_the_commands_and_cannot_be_dumped() {
     let proc = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", place.pid())).unwrap();
     assert_eq!(fs::read_link(format!("/proc/{}/cwd", place.pid())).unwrap().to_str(), Some("/"));
     assert!(proc("limits").lines().any(|line| line.starts_with("Max core file size        0                    0")));
+    // As root: nothing of it in swap.
+    let locked = proc("status").lines().find_map(|line| line.strip_prefix("VmLck:").map(str::trim).map(str::to_owned));
+    assert_ne!(locked.unwrap(), "0 kB");
     let session = proc("stat").rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap().to_owned();
     assert_eq!(session, place.pid().to_string(), "a session of its own");
     for (fd, target) in [("0", "/dev/null"), ("1", "/dev/null")] {

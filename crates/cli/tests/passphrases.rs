@@ -71,7 +71,7 @@ fn sealdisk_opens_what_cryptsetup_added_from_a_file_or_standard_input() {
         ends(fed(&mut place.sealdisk(&["check", "v", "--key-file", "-"]), &key), 0);
         ends(fed(&mut place.sealdisk(&["check", "v", "--key-file", "-"]), &[&key[..], b"x"].concat()), 2);
         // The same as cryptsetup: without --key-file, standard input counts up to the first newline.
-        let without = fed(&mut cryptsetup(&["open", "--test-passphrase"]).arg(place.path("v")), &key);
+        let without = fed(cryptsetup(&["open", "--test-passphrase"]).arg(place.path("v")), &key);
         let expected = if without.wait_with_output().unwrap().status.success() { 0 } else { 2 };
         let ours = fed(&mut place.sealdisk(&["check", "v"]), &key).wait_with_output().unwrap().status.code().unwrap();
         assert_eq!(ours == 0, expected == 0, "{name}: cryptsetup {expected}, sealdisk {ours}");

@@ -35,9 +35,13 @@ pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
     if let Some(device) = volume_file::loop_devices_on(&file.path).first() {
         return Err(Failure::busy(format_args!("{} lies under /dev/{device}; detach that first", file.path.display())));
     }
+    let registry = Registry::of_this_user()?;
+    if let Some(left) = registry.find_volume(&file.path)?.filter(|left| !left.alive) {
+        registry.claim(&left.name, clean_up_after_death)?.release();
+    }
     let header = Header::load(&file.path)?;
     let name = options.name.clone().unwrap_or_else(|| default_name(&file.path));
-    let claim = Registry::of_this_user()?.claim(&name, clean_up_after_death)?;
+    let claim = registry.claim(&name, clean_up_after_death)?;
     let key = match unlock(&header, &options.key) {
         Ok(key) => key,
         Err(failure) => {
