@@ -19,6 +19,9 @@ pub struct JournalTail {
     pub position: u64,
     /// The tag of the frame before it: frames form a chain, so none can be left out or come from elsewhere.
     pub previous_tag: [u8; 16],
+    /// Where the frame before it begins. Nothing is written over that frame before a frame follows it, so if neither is
+    /// there, the journal is not the one that was left here.
+    pub previous_position: u64,
 }
 
 /// The facts that a superblock keeps.
@@ -49,10 +52,11 @@ mod at {
     pub(super) const TAIL_SEQUENCE: usize = 48;
     pub(super) const TAIL_POSITION: usize = 56;
     pub(super) const TAIL_PREVIOUS_TAG: usize = 64;
-    pub(super) const END: usize = 80;
+    pub(super) const TAIL_PREVIOUS_POSITION: usize = 80;
+    pub(super) const END: usize = 88;
 }
 
-const _: () = assert!(at::TAIL_PREVIOUS_TAG + 16 == at::END && at::END < MAC_OFFSET);
+const _: () = assert!(at::TAIL_PREVIOUS_POSITION + 8 == at::END && at::END < MAC_OFFSET);
 
 /// Why bytes are not a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +100,8 @@ impl Unverified {
             tail: JournalTail {
                 sequence: u64_at(page, at::TAIL_SEQUENCE),
                 position: u64_at(page, at::TAIL_POSITION),
-                previous_tag: page[at::TAIL_PREVIOUS_TAG..at::END].try_into().expect("16 bytes"),
+                previous_tag: page[at::TAIL_PREVIOUS_TAG..][..16].try_into().expect("16 bytes"),
+                previous_position: u64_at(page, at::TAIL_PREVIOUS_POSITION),
             },
         };
         let plausible = flags & !CLEAN == 0
@@ -104,7 +109,9 @@ impl Unverified {
             && facts.journal_len <= MAX_JOURNAL_LEN
             && facts.journal_len.is_multiple_of(SIZE as u64)
             && facts.tail.position <= facts.journal_len
-            && facts.tail.position.is_multiple_of(SIZE as u64);
+            && facts.tail.position.is_multiple_of(SIZE as u64)
+            && facts.tail.previous_position <= facts.journal_len
+            && facts.tail.previous_position.is_multiple_of(SIZE as u64);
         if !plausible {
             return Err(BadSuperblock::Damaged);
         }
@@ -139,7 +146,8 @@ impl Superblock {
         page[at::KEY_EPOCH..][..4].copy_from_slice(&self.key_epoch.to_le_bytes());
         page[at::TAIL_SEQUENCE..][..8].copy_from_slice(&self.tail.sequence.to_le_bytes());
         page[at::TAIL_POSITION..][..8].copy_from_slice(&self.tail.position.to_le_bytes());
-        page[at::TAIL_PREVIOUS_TAG..at::END].copy_from_slice(&self.tail.previous_tag);
+        page[at::TAIL_PREVIOUS_TAG..][..16].copy_from_slice(&self.tail.previous_tag);
+        page[at::TAIL_PREVIOUS_POSITION..][..8].copy_from_slice(&self.tail.previous_position.to_le_bytes());
         let code = mac.tag(&page[..MAC_OFFSET]);
         page[MAC_OFFSET..].copy_from_slice(&code);
         page

@@ -66,8 +66,12 @@ impl Ring {
         let len = slot.skipped + frame_len;
         self.live.push_back(Live { start: JournalTail { position: slot.position, ..self.head }, len });
         self.used += len;
-        self.head =
-            JournalTail { sequence: self.head.sequence + 1, position: slot.position + frame_len, previous_tag: tag };
+        self.head = JournalTail {
+            sequence: self.head.sequence + 1,
+            position: slot.position + frame_len,
+            previous_tag: tag,
+            previous_position: slot.position,
+        };
     }
 
     /// Where the tail may move when `oldest` is the oldest frame that recovery needs (`None`: it needs no frame).
@@ -92,7 +96,7 @@ mod tests {
     use super::*;
 
     fn start() -> JournalTail {
-        JournalTail { sequence: 1, position: 0, previous_tag: [0; 16] }
+        JournalTail { sequence: 1, position: 0, previous_tag: [0; 16], previous_position: 0 }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use sealdisk_layout::JournalTail;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError};
 use sealdisk_units::StoreRange;
 
-use super::frame::{FrameCodec, FrameHeader, PAGE};
+use super::frame::{FrameCodec, FrameHeader, OpenedFrame, PAGE};
 use super::record::Record;
 use super::ring::Ring;
 
@@ -20,6 +20,12 @@ pub(crate) struct Frame {
 pub(crate) enum BadJournal {
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Neither the next frame is there nor the one before, which nothing can have overwritten.
+    #[error(
+        "frame {0}, the last one that the superblock knows, is not there: the journal was put back to an older state, or \
+         is another volume's"
+    )]
+    NotOurs(u64),
     /// A frame is missing although a later one shows that it had been made durable.
     #[error("frame {missing} of the journal is damaged or missing although frame {later} was written after it")]
     Damaged { missing: u64, later: u64 },
@@ -52,6 +58,9 @@ pub(crate) fn read_frames(
         }
         break;
     }
+    if frames.is_empty() && !previous_frame_is_there(store, journal, tail, codec)? {
+        return Err(BadJournal::NotOurs(tail.sequence - 1));
+    }
     match later_frame(store, journal, ring.head().sequence, codec)? {
         Some(later) => Err(BadJournal::Damaged { missing: ring.head().sequence, later }),
         None => Ok((frames, ring)),
@@ -68,23 +77,10 @@ fn read_frame(
     payload_is_whole: &impl Fn(&Record, &[u8]) -> bool,
 ) -> Result<Option<FoundFrame>, StoreError> {
     let position = expected.position;
-    if position + PAGE as u64 > journal.len {
+    let Some((header, opened)) = open_first_part(store, journal, position, codec)? else { return Ok(None) };
+    if header.sequence != expected.sequence || header.previous_tag != expected.previous_tag {
         return Ok(None);
     }
-    let mut first_part = AlignedBuf::new(PAGE);
-    store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
-    let Some(header) = FrameHeader::decode(&first_part) else { return Ok(None) };
-    if header.sequence != expected.sequence
-        || header.previous_tag != expected.previous_tag
-        || position + header.frame_len() > journal.len
-    {
-        return Ok(None);
-    }
-    if header.list_end() > PAGE {
-        first_part = AlignedBuf::new(header.list_end());
-        store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
-    }
-    let Some(opened) = codec.open(&header, position, &first_part) else { return Ok(None) };
     let payload_start = journal.offset + position + header.list_end() as u64;
     let mut payload = AlignedBuf::new(header.payload_pages as usize * PAGE);
     store.read(&mut [ReadExtent { offset: payload_start, buf: &mut payload }])?;
@@ -102,6 +98,43 @@ fn read_frame(
     Ok(Some((Frame { sequence: header.sequence, records }, header.frame_len(), opened.tag)))
 }
 
+/// Whether the frame before `tail` lies where it was written. Of a journal that was never written to there is none.
+fn previous_frame_is_there(
+    store: &dyn Store,
+    journal: StoreRange,
+    tail: JournalTail,
+    codec: &FrameCodec,
+) -> Result<bool, StoreError> {
+    if tail.sequence <= 1 {
+        return Ok(true);
+    }
+    let found = open_first_part(store, journal, tail.previous_position, codec)?;
+    Ok(found.is_some_and(|(header, opened)| header.sequence + 1 == tail.sequence && opened.tag == tail.previous_tag))
+}
+
+/// The frame at a position, its payload unseen; `None` where no frame of this volume was written there.
+fn open_first_part(
+    store: &dyn Store,
+    journal: StoreRange,
+    position: u64,
+    codec: &FrameCodec,
+) -> Result<Option<(FrameHeader, OpenedFrame)>, StoreError> {
+    if position + PAGE as u64 > journal.len {
+        return Ok(None);
+    }
+    let mut first_part = AlignedBuf::new(PAGE);
+    store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
+    let Some(header) = FrameHeader::decode(&first_part) else { return Ok(None) };
+    if position + header.frame_len() > journal.len {
+        return Ok(None);
+    }
+    if header.list_end() > PAGE {
+        first_part = AlignedBuf::new(header.list_end());
+        store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
+    }
+    Ok(codec.open(&header, position, &first_part).map(|opened| (header, opened)))
+}
+
 /// A frame of this volume with a sequence number above `sequence`, anywhere in the journal.
 fn later_frame(
     store: &dyn Store,
@@ -117,13 +150,8 @@ fn later_frame(
         store.read(&mut [ReadExtent { offset: journal.offset + start, buf: &mut chunk[..len] }])?;
         for (index, page) in chunk[..len].chunks_exact(PAGE).enumerate() {
             let position = start + (index * PAGE) as u64;
-            let Some(header) = FrameHeader::decode(page).filter(|header| header.sequence > sequence) else { continue };
-            if position + header.frame_len() > journal.len {
-                continue;
-            }
-            let mut first_part = AlignedBuf::new(header.list_end());
-            store.read(&mut [ReadExtent { offset: journal.offset + position, buf: &mut first_part }])?;
-            if codec.open(&header, position, &first_part).is_some() {
+            let claims_to_be_later = FrameHeader::decode(page).is_some_and(|header| header.sequence > sequence);
+            if claims_to_be_later && let Some((header, _)) = open_first_part(store, journal, position, codec)? {
                 return Ok(Some(header.sequence));
             }
         }

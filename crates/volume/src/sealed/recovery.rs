@@ -50,7 +50,7 @@ impl SealedVolume {
         })
         .map_err(|error| match error {
             BadJournal::Store(error) => OpenError::Store(error),
-            damaged @ BadJournal::Damaged { .. } => OpenError::DamagedJournal(damaged.to_string()),
+            damaged => OpenError::DamagedJournal(damaged.to_string()),
         })?;
         if log.superblock.clean && !frames.is_empty() {
             let reason = "the superblock is older than the journal; it was put back".to_owned();
