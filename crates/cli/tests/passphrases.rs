@@ -174,6 +174,17 @@ fn an_interrupt_at_the_prompt_ends_the_command_and_restores_the_terminal() {
 }
 
 #[test]
+fn a_format_that_is_interrupted_at_the_prompt_has_made_nothing() {
+    let place = Place::new();
+    let mut typist = Typist::start(place.sealdisk(&["format", "new", "--size", "8M"]));
+    typist.sees("New passphrase for new: ");
+    typist.types(b"\x03");
+    let (screen, status) = typist.ends();
+    assert_eq!(status.signal(), Some(2), "{screen}");
+    assert!(!place.path("new").exists());
+}
+
+#[test]
 fn erasing_asks_for_a_yes_in_capitals() {
     let place = Place::new();
     place.volume("v");

@@ -147,11 +147,18 @@ impl Attachment {
     fn serve(self, ready: Ready) -> Result<(), Failure> {
         let room = self.claim.room().clone();
         let log = room.log();
+        // The kernel may ask a disk of its own to free memory. Before the first thread, which inherits it.
+        let flusher = become_io_flusher();
         match self.begin() {
             Ok((server, entry)) => {
                 let told = server.claim.announce(&entry).and_then(|()| ready.announce(&entry.address, &log));
                 match told {
-                    Ok(()) => server.run(),
+                    Ok(()) => {
+                        if let Err(reason) = flusher {
+                            eprintln!("sealdisk: not marked as a process that frees memory: {reason}");
+                        }
+                        server.run()
+                    }
                     // Nobody waits for the disk: take it down in good order.
                     Err(failure) => server.abandon().and(Err(failure)),
                 }
@@ -165,16 +172,6 @@ impl Attachment {
         let Self { file, name, payload, key, claim, offer, open, quiet } = self;
         // Before the first thread: all of this is inherited by threads, and not by those that exist already.
         let signals = HeldSignals::hold(&server::ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
-        // What is below a loop device may be asked to free memory by writing to it. NBD's clients are other processes.
-        if let Err(error) = become_io_flusher()
-            && matches!(offer, Offer::Fuse)
-            && is_root()
-            && !quiet
-        {
-            eprintln!(
-                "sealdisk: warning: without CAP_SYS_RESOURCE the disk may hang when memory is very short ({error})"
-            );
-        }
         if !hardening::keep_memory_out_of_swap() {
             hardening::keep_out_of_swap(key.expose());
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sealdisk_cipher::{CipherName, VolumeKey};
-use sealdisk_header::{FormatOptions, Header, Payload};
+use sealdisk_header::{FormatOptions, Header, Passphrase, Payload};
 use sealdisk_layout::{LayoutName, PlainPayload, SealedPayload, check_combination};
 use sealdisk_store::{OpenMode, Store};
 use sealdisk_units::{Lineage, SECTOR_SIZE};
@@ -25,15 +25,40 @@ use crate::volume_file::{VolumeFile, loop_devices_on};
 /// Bytes in front of the data, for the header: as much as cryptsetup takes by default.
 const HEADER_SIZE: u64 = 16 << 20;
 
-/// Writes nothing before everything is checked and the passphrase is known. The header comes last: until it is there, the
-/// file is no volume.
+/// Makes and writes nothing before everything is checked and the passphrase is known. The header comes last: until it is
+/// there, the file is no volume.
 pub fn run(options: &Format) -> Result<(), Failure> {
     let payload = payload(options)?;
     if let Some(size) = options.size {
         check_size(size, &payload)?;
     }
-    let target = Target::prepare(options)?;
-    target.format(options, payload)
+    let path = &options.volume.path;
+    let existing = match path.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            check_place_for_a_file(options)?;
+            None
+        }
+        _ => Some(Target::existing(options, &payload)?),
+    };
+    let prompt = format!("New passphrase for {}", path.display());
+    let passphrase = passphrase::read(options.key.key_file.as_deref(), &prompt, Purpose::Create)?;
+    let target = match existing {
+        Some(target) => target,
+        None => Target::new_file(options, &payload)?,
+    };
+    target.format(options, payload, &passphrase)
+}
+
+fn check_place_for_a_file(options: &Format) -> Result<(), Failure> {
+    if options.size.is_none() {
+        return Err(no_size());
+    }
+    let parent = options.volume.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::metadata(parent).map(drop).map_err(|e| Failure::path(parent, &e))
+}
+
+fn no_size() -> Failure {
+    Failure::usage("a volume in a file needs a --size")
 }
 
 /// What the options ask for.
@@ -100,49 +125,47 @@ fn volume_key(options: &Format) -> Result<VolumeKey, Failure> {
 /// A file or device that may be overwritten.
 struct Target {
     file: VolumeFile,
+    /// Usable size in bytes.
+    size: u64,
     /// Removes a file that this command made, unless it becomes a volume.
     made: Option<Unfinished>,
 }
 
 impl Target {
-    /// Finds or makes the file, locks it, and makes sure that nothing is lost.
-    fn prepare(options: &Format) -> Result<Self, Failure> {
+    /// A file that is not there yet.
+    fn new_file(options: &Format, payload: &Payload) -> Result<Self, Failure> {
+        let made = Unfinished::create(&options.volume.path)?;
+        let file = VolumeFile::open(&options.volume.path, OpenMode::ReadWrite)?;
+        Ok(Self { size: usable_size(&file, options, payload)?, file, made: Some(made) })
+    }
+
+    /// Locks the file or device, and makes sure that nothing is lost.
+    fn existing(options: &Format, payload: &Payload) -> Result<Self, Failure> {
         let path = &options.volume.path;
-        let made = match path.symlink_metadata() {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Some(Unfinished::create(path)?),
-            _ => None,
-        };
         let file = VolumeFile::open(path, OpenMode::ReadWrite)?;
-        if !file.is_device() && options.size.is_none() {
-            return Err(Failure::usage("a volume in a file needs a --size"));
-        }
         if let Some(device) = loop_devices_on(&file.path).first() {
             return Err(Failure::busy(format_args!("{} lies under /dev/{device}; detach that first", path.display())));
         }
-        if !options.force && made.is_none() {
+        if !options.force {
             let opened = File::open(&file.path).map_err(|e| Failure::path(path, &e))?;
             if let Some(found) = existing::probe(&opened, &file.path)? {
                 return Err(Failure::device(format_args!("{} holds {found}; --force overwrites it", path.display())));
             }
         }
-        Ok(Self { file, made })
+        Ok(Self { size: usable_size(&file, options, payload)?, file, made: None })
     }
 
-    fn format(self, options: &Format, payload: Payload) -> Result<(), Failure> {
-        let size = self.usable_size(options, &payload)?;
+    fn format(self, options: &Format, payload: Payload, passphrase: &Passphrase) -> Result<(), Failure> {
         let payload = match payload {
             // On a larger device the header says where the data ends; a file is exactly as large as it needs to be.
             Payload::Plain(plain) if self.file.is_device() && options.size.is_some() => {
-                Payload::Plain(PlainPayload { size: Some(size), ..plain })
+                Payload::Plain(PlainPayload { size: Some(self.size), ..plain })
             }
             other => other,
         };
-        let prompt = format!("New passphrase for {}", options.volume.path.display());
-        let passphrase = passphrase::read(options.key.key_file.as_deref(), &prompt, Purpose::Create)?;
         let key = volume_key(options)?;
-
         self.clear(options.force)?;
-        let Self { file, made } = self;
+        let Self { file, size, made } = self;
         let is_device = file.is_device();
         let VolumeFile { path, store } = file;
         if !is_device {
@@ -152,32 +175,11 @@ impl Target {
         // libcryptsetup wants a device for itself; a file stays locked until it is a volume.
         let _locked = (!is_device).then_some(store);
         let header = FormatOptions { payload, label: options.label.clone(), pbkdf: pbkdf(&options.derivation) };
-        Header::format(&path, &header, &key, &passphrase)?;
+        Header::format(&path, &header, &key, passphrase)?;
         if let Some(made) = made {
             made.keep();
         }
         Ok(())
-    }
-
-    /// The size of the disk: what was asked for, if there is room; else as much as a device holds.
-    fn usable_size(&self, options: &Format, payload: &Payload) -> Result<u64, Failure> {
-        if !self.file.is_device() {
-            return options.size.map(|size| size.0).ok_or_else(|| Failure::usage("a volume in a file needs a --size"));
-        }
-        let room = self.file.store.size()?;
-        let largest = largest_size(room, payload);
-        let too_small = |needed: u64| {
-            Failure::device(format_args!(
-                "{} has {room} bytes and {needed} are needed; it can hold a volume of {largest} bytes",
-                self.file.path.display()
-            ))
-        };
-        match options.size {
-            Some(ByteSize(size)) if size > largest => Err(too_small(Volume::store_size(payload, size))),
-            Some(size) => Ok(size.0),
-            None if largest == 0 => Err(too_small(Volume::store_size(payload, unit(payload)))),
-            None => Ok(largest),
-        }
     }
 
     /// Leaves nothing of what was there that could be taken for what it was.
@@ -204,6 +206,27 @@ impl Target {
                 Err(Failure::new(Kind::WrongDevice, format_args!("cannot remove old signatures: {}", reason.trim())))
             }
         }
+    }
+}
+
+/// The size of the disk: what was asked for, if there is room; else as much as a device holds.
+fn usable_size(file: &VolumeFile, options: &Format, payload: &Payload) -> Result<u64, Failure> {
+    if !file.is_device() {
+        return options.size.map(|size| size.0).ok_or_else(no_size);
+    }
+    let room = file.store.size()?;
+    let largest = largest_size(room, payload);
+    let too_small = |needed: u64| {
+        Failure::device(format_args!(
+            "{} has {room} bytes and {needed} are needed; it can hold a volume of {largest} bytes",
+            file.path.display()
+        ))
+    };
+    match options.size {
+        Some(ByteSize(size)) if size > largest => Err(too_small(Volume::store_size(payload, size))),
+        Some(size) => Ok(size.0),
+        None if largest == 0 => Err(too_small(Volume::store_size(payload, unit(payload)))),
+        None => Ok(largest),
     }
 }
 
