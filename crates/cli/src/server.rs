@@ -12,8 +12,6 @@ use crate::failure::Failure;
 use crate::registry::Claim;
 use crate::signals::HeldSignals;
 
-/// Signals that end the service.
-pub const ENDING: [libc::c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 /// How often to look whether a disk that was in use when it was to end has become free.
 const RETRY: Duration = Duration::from_secs(1);
 

@@ -4,6 +4,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// Signals by which users and service managers end a program.
+pub const ENDING: [libc::c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
 /// Signals that are held back, and a descriptor that becomes readable when one arrives. When this is dropped, a signal
 /// that arrived and was not taken does what it always does. Threads started meanwhile inherit the holding back.
 pub struct HeldSignals {

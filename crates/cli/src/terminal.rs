@@ -11,7 +11,7 @@ use crate::signals::HeldSignals;
 
 /// What would end or stop the process and leave the terminal hiding its input. Held back while a question is open; once
 /// the terminal is restored they have their usual effect.
-const ENDING: [libc::c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP];
+const DISTURBING: [libc::c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP];
 
 /// The terminal that controls this process, whatever standard output is connected to.
 pub struct Terminal {
@@ -27,7 +27,7 @@ impl Terminal {
     /// Prints `prompt` and reads one line of at most `longest` bytes that is not shown. `None` at the end of input.
     pub fn ask_secret(&self, prompt: &str, longest: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
         // Declared before what hides the input, and so dropped after it.
-        let signals = HeldSignals::hold(&ENDING)?;
+        let signals = HeldSignals::hold(&DISTURBING)?;
         // The prompt comes when the terminal is ready: nothing typed after it is shown or thrown away.
         let _hidden = HiddenInput::begin(&self.tty)?;
         (&self.tty).write_all(prompt.as_bytes())?;

@@ -80,6 +80,18 @@ fn content_is_refused_and_left_alone_and_overwritten_by_force() {
 }
 
 #[test]
+fn options_that_are_refused_destroy_nothing_even_by_force() {
+    let place = Place::new();
+    place.file("key", b"secret");
+    place.file("diary", b"dear diary");
+    let xts = ["--cipher", "aes-256-xts", "--offset", "1000"];
+    for wrong in [&["--label", ""][..], &xts, &["--fold", "--cipher", "aes-256-xts"], &["--key-size", "256"]] {
+        place.fails(1, &[&format("diary", &["--force"])[..], wrong].concat());
+        assert_eq!(fs::read(place.path("diary")).unwrap(), b"dear diary", "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_file_of_nothing_but_holes_may_be_formatted() {
     let place = Place::new();
     place.file("key", b"secret");

@@ -44,7 +44,8 @@ pub struct Header {
 }
 
 impl FormatOptions {
-    fn check(&self, device: &Path, volume_key: &VolumeKey) -> Result<(), HeaderError> {
+    /// Whether [`Header::format`] would accept them, so that nothing need be overwritten before that is known.
+    pub fn check(&self, device: &Path, volume_key: &VolumeKey) -> Result<(), HeaderError> {
         let wrong = |story: String| Err(HeaderError::new(device, HeaderErrorKind::Options, story));
         if let Some(label) = &self.label
             && (label.is_empty() || label.len() >= LABEL_LEN || label.contains('\0'))

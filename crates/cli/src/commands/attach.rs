@@ -19,8 +19,8 @@ use crate::control::ControlSocket;
 use crate::daemon::{self, Ready};
 use crate::failure::Failure;
 use crate::registry::{Claim, Entry, Identity, Registry, Room, default_name};
-use crate::server::{self, Server};
-use crate::signals::HeldSignals;
+use crate::server::Server;
+use crate::signals::{ENDING, HeldSignals};
 use crate::size::ByteSize;
 use crate::unlock::unlock;
 use crate::volume_file::{self, VolumeFile};
@@ -171,7 +171,7 @@ impl Attachment {
     fn begin(self) -> Result<(Server, Entry), Failure> {
         let Self { file, name, payload, key, claim, offer, open, quiet } = self;
         // Before the first thread: all of this is inherited by threads, and not by those that exist already.
-        let signals = HeldSignals::hold(&server::ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
+        let signals = HeldSignals::hold(&ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
         if !hardening::keep_memory_out_of_swap() {
             hardening::keep_out_of_swap(key.expose());
         }

@@ -19,6 +19,7 @@ use crate::commands::key::pbkdf;
 use crate::existing;
 use crate::failure::{Failure, Kind};
 use crate::passphrase::{self, Purpose};
+use crate::signals::{ENDING, HeldSignals};
 use crate::size::ByteSize;
 use crate::volume_file::{VolumeFile, loop_devices_on};
 
@@ -164,6 +165,11 @@ impl Target {
             other => other,
         };
         let key = volume_key(options)?;
+        let header = FormatOptions { payload, label: options.label.clone(), pbkdf: pbkdf(&options.derivation) };
+        header.check(&self.file.path, &key)?;
+
+        // An interrupt takes effect when there is a volume, or nothing: half of one is of no use to anybody.
+        let signals = HeldSignals::hold(&ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
         self.clear(options.force)?;
         let Self { file, size, made } = self;
         let is_device = file.is_device();
@@ -174,11 +180,11 @@ impl Target {
         Volume::format(&store, &payload, &key, size)?;
         // libcryptsetup wants a device for itself; a file stays locked until it is a volume.
         let _locked = (!is_device).then_some(store);
-        let header = FormatOptions { payload, label: options.label.clone(), pbkdf: pbkdf(&options.derivation) };
         Header::format(&path, &header, &key, passphrase)?;
         if let Some(made) = made {
             made.keep();
         }
+        drop(signals);
         Ok(())
     }
 
