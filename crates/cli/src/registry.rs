@@ -16,6 +16,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -139,7 +140,7 @@ impl Registry {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(failed)?,
             };
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            match lock_patiently(&lock) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::AGAIN) => {
                     let whom = room.read_entry().map_or("another volume that is being attached".into(), |entry| {
@@ -197,6 +198,23 @@ impl Registry {
         let matching = self.all()?.into_iter().filter(|registered| registered.entry.as_ref().is_some_and(matches));
         Ok(matching.max_by_key(|registered| registered.alive))
     }
+}
+
+/// Whoever looks whether a volume is alive holds its lock for a moment, and is not to be taken for its owner.
+fn lock_patiently(lock: &File) -> rustix::io::Result<()> {
+    let mut left = 20;
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::AGAIN) if left > 0 => left -= 1,
+            other => return other,
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The attached volume that lies at `path`, as far as this user can know. Commands that attach nothing need no registry.
+pub fn attached_at(path: &Path) -> Option<Registered> {
+    Registry::of_this_user().and_then(|registry| registry.find_volume(path)).ok().flatten()
 }
 
 /// The folder of one attached volume.

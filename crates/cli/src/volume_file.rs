@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use sealdisk_store::{FileStore, OpenMode};
 
 use crate::failure::{Failure, Kind};
-use crate::registry::Registry;
+use crate::registry::attached_at;
 
 /// An existing file or block device, locked against everyone else on this machine until it is dropped.
 pub struct VolumeFile {
@@ -22,7 +22,7 @@ impl VolumeFile {
     /// Opens and locks what `path` leads to. Fails as busy, naming the holder where it is known, if somebody has it.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self, Failure> {
         let path = locate(path)?;
-        if let Some(holder) = Registry::of_this_user()?.find_volume(&path)?.filter(|holder| holder.alive) {
+        if let Some(holder) = attached_at(&path).filter(|holder| holder.alive) {
             return Err(holder.in_the_way());
         }
         match FileStore::open(&path, mode) {

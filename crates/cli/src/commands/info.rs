@@ -19,7 +19,7 @@ use crate::control::Health;
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Progress;
-use crate::registry::{Registered, Registry};
+use crate::registry::{Registered, attached_at};
 use crate::size::ByteSize;
 use crate::unlocked_store::UnlockedStore;
 use crate::volume_file::locate;
@@ -98,7 +98,7 @@ fn facts(path: &Path, header: &Header, quiet: bool) -> Result<Facts, Failure> {
     let store = UnlockedStore::open(path)?;
     let inspection = Volume::inspect(&store, header.payload())?;
     let (cipher, layout) = cipher_and_layout(header.payload());
-    let registered = Registry::of_this_user()?.find_volume(path)?;
+    let registered = attached_at(path);
     let health = registered.as_ref().filter(|registered| registered.alive).and_then(list::health);
     let implementation = match &health {
         Some(health) => Some(health.implementation.clone()),
