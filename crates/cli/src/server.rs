@@ -71,8 +71,9 @@ impl Server {
     /// The disk cannot be taken away yet, but the machine may be going down.
     fn prepare_to_end(&self, reason: &ExportError) {
         eprintln!("sealdisk: {reason}; ending as soon as that is done");
-        // File systems on the disk write back what they hold, which this process goes on serving meanwhile.
-        rustix::fs::sync();
+        // File systems on the disk write back what they hold, which this process goes on serving meanwhile. On a thread of
+        // its own, since it waits for every other disk of the machine, too.
+        std::thread::spawn(rustix::fs::sync);
         if let Err(error) = self.volume.flush() {
             eprintln!("sealdisk: {error}");
         }
@@ -97,10 +98,10 @@ impl Server {
         let Self { claim, volume, export, control, signals } = self;
         let stopped = export.stop().map_err(Failure::from);
         let closed = match sole_owner(volume) {
-            Some(volume) => volume.close().map_err(Failure::from),
-            None => {
-                Err(Failure::busy("a client's request does not end; the journal brings the volume up to date later"))
-            }
+            Ok(volume) => volume.close().map_err(Failure::from),
+            Err(volume) => volume.flush().map_err(Failure::from).and_then(|()| {
+                Err(Failure::busy("the disk is still in use; everything is flushed, and the next attach tidies up"))
+            }),
         };
         drop(control);
         if closed.is_ok() {
@@ -134,14 +135,16 @@ fn health(volume: &Volume, ending: bool) -> Health {
     }
 }
 
-/// The only handle on what nobody uses any more. Threads of a stopped export drop theirs as they end.
-fn sole_owner<T>(mut shared: Arc<T>) -> Option<T> {
-    for _ in 0..500 {
+/// The only handle on what nobody uses any more. Threads of a stopped export drop theirs as they end; those of an export
+/// that could not be stopped keep theirs.
+fn sole_owner<T>(mut shared: Arc<T>) -> Result<T, Arc<T>> {
+    let mut left = 500;
+    loop {
         match Arc::try_unwrap(shared) {
-            Ok(sole) => return Some(sole),
-            Err(still_shared) => shared = still_shared,
+            Err(still_shared) if left > 0 => shared = still_shared,
+            other => return other,
         }
+        left -= 1;
         std::thread::sleep(Duration::from_millis(10));
     }
-    None
 }

@@ -4,8 +4,9 @@
 
 mod harness;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 
 use harness::{CHEAP, Place, eventually, run, succeed, tool};
@@ -292,4 +293,29 @@ fn root_gets_a_disk_that_is_not_taken_away_while_it_is_mounted() {
     eventually("it ends once it is unmounted", || place.list().is_empty());
     assert!(fs::symlink_metadata(&disk).is_err());
     assert_eq!(place.info("a.vol")["clean"], true);
+}
+
+#[test]
+fn a_second_signal_ends_even_what_is_in_use_and_nothing_is_lost() {
+    let place = Place::new();
+    place.volume("a.vol");
+    let name = format!("busy-{}", std::process::id());
+    let disk = place.ok(&["attach", "a.vol", "--key-file", "key", "--name", &name]).trim().to_owned();
+    let holder = File::options().read(true).write(true).custom_flags(libc::O_EXCL).open(&disk).unwrap();
+    holder.write_all_at(&[7; 4096], 8192).unwrap();
+    let pid = place.pid();
+    kill(pid, "-TERM");
+    eventually("it says that it is to end", || place.list()[0]["state"] == "ending");
+    holder.sync_all().unwrap();
+    // Past the page cache, and not flushed by anybody but the daemon.
+    let direct = File::options().write(true).custom_flags(libc::O_DIRECT).open(&disk).unwrap();
+    direct.write_all_at(&sealdisk_store::AlignedBuf::from(&[8; 4096][..]), 4096).unwrap();
+    drop(direct);
+    kill(pid, "-TERM");
+    eventually("it ends", || place.list()[0]["state"] == "dead");
+    drop(holder);
+    place.ok(&["detach", &name]);
+    assert!(fs::symlink_metadata(&disk).is_err());
+    let uri = place.ok(&["attach", "a.vol", "--as", "nbd", "--key-file", "key"]);
+    assert_eq!(nbd(uri.trim(), "print(h.pread(8192, 4096) == b'\\x08' * 4096 + b'\\x07' * 4096)"), "True\n");
 }

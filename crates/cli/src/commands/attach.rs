@@ -147,8 +147,8 @@ impl Attachment {
     fn serve(self, ready: Ready) -> Result<(), Failure> {
         let room = self.claim.room().clone();
         let log = room.log();
-        // The kernel may ask a disk of its own to free memory. Before the first thread, which inherits it.
-        let flusher = become_io_flusher();
+        // The kernel may need a disk of its own to free memory. Before the first thread, which inherits it.
+        let flusher = if matches!(self.offer, Offer::Fuse) { become_io_flusher() } else { Ok(()) };
         match self.begin() {
             Ok((server, entry)) => {
                 let told = server.claim.announce(&entry).and_then(|()| ready.announce(&entry.address, &log));

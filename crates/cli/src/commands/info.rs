@@ -218,9 +218,8 @@ fn print(facts: &Facts) -> Result<(), Failure> {
             ));
             let reason = attached.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
             rows.push(("State", format!("{}{reason}", attached.state)));
-            for (name, count) in &attached.counters {
-                rows.push((name, count.to_string()));
-            }
+            let counters = attached.counters.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
+            rows.push(("Counters", counters.collect::<Vec<_>>().join(", ")));
         }
     }
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![format!("{name}:"), value]).collect();
