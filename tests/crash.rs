@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sealdisk_cipher::CipherName;
+use sealdisk_layout::Payload;
 use sealdisk_store::{Choices, FaultStore, MemoryStore};
-use support::{Fixture, Model, Random, read_only};
+use sealdisk_volume::Volume;
+use support::{Fixture, Model, Random, key, read, read_only};
 
 /// States per run of the suite.
 const STATES: u64 = 100_000;
@@ -22,6 +24,8 @@ const STATES: u64 = 100_000;
 const OPS: usize = 60;
 /// Crashes of one workload.
 const CRASHES: u64 = 250;
+/// Crashes of one resize, beside the last few steps of it.
+const RESIZE_CRASHES: usize = 20;
 
 fn states() -> u64 {
     std::env::var("SEALDISK_CRASH_STATES")
@@ -125,4 +129,74 @@ fn flushed_sectors_survive_a_crash_at_any_point() {
         }
     });
     println!("crash: {} states of {} workloads", checked.into_inner(), next.into_inner());
+}
+
+/// A resize and its crashes. Returns how many states were checked.
+fn run_resize(seed: u64) -> u64 {
+    let random = &mut Random::new(seed);
+    let fixture = fixture(random);
+    let old = fixture.size;
+    let new = match random.below(4) {
+        0 => old + 1 + random.below(1 << 22),
+        // Across a zone: a new map page.
+        1 => old + 16384 * 1020 * 4096,
+        2 => random.below(old),
+        _ => old - 1 - random.below(4096 * 3),
+    };
+    // A volume that was in use and crashed, so that resizing begins with recovery.
+    let before = Arc::new(FaultStore::new(fixture.formatted(), fixture.atomicity));
+    let mut model = Model::new(old);
+    let volume = fixture.open(before.clone()).unwrap();
+    for _ in 0..OPS / 3 {
+        let op = Model::random_op(old, fixture.layout().sectors_per_object(), random);
+        model.apply(&volume, &op, random, || before.event_count());
+    }
+    volume.flush().unwrap();
+    drop(volume);
+
+    let store = Arc::new(FaultStore::new(before.image(), fixture.atomicity));
+    let payload = Payload::Sealed(fixture.payload());
+    let resize = |store, size| Volume::resize(store, "test", &payload, &key(), size, true);
+    resize(store.clone(), new).unwrap();
+    let history = store.history();
+    let told = |at: usize, what: &str, error: &dyn std::fmt::Display| -> ! {
+        panic!("seed {seed}, {old} to {new} bytes, crash at {at} of {}, {what}: {error}", history.events.len())
+    };
+    let mut checked = 0;
+    let mut positions: Vec<usize> =
+        (0..RESIZE_CRASHES).map(|_| random.below(history.events.len() as u64 + 1) as usize).collect();
+    // The last steps are the ones that matter most: the superblocks.
+    positions.extend((0..20.min(history.events.len())).map(|back| history.events.len() - back));
+    for at in positions {
+        let image = history.crash(at, fixture.atomicity, random);
+        let store = Arc::new(MemoryStore::from_image(image, fixture.atomicity));
+        let volume = fixture.open(store.clone()).unwrap_or_else(|e| told(at, "opening", &e));
+        if volume.size() != old && volume.size() != new {
+            told(at, "size", &volume.size());
+        }
+        model.check_below(&volume, old.min(new)).unwrap_or_else(|e| told(at, "contents", &e));
+        volume.close().unwrap_or_else(|e| told(at, "closing", &e));
+        // Doing it again, and growing back, shows zeros where the disk had ended.
+        resize(store.clone(), new).unwrap_or_else(|e| told(at, "resizing again", &e));
+        let larger = old.max(new);
+        resize(store.clone(), larger).unwrap_or_else(|e| told(at, "growing back", &e));
+        let volume = fixture.open(store).unwrap_or_else(|e| told(at, "opening the grown volume", &e));
+        model.check_below(&volume, old.min(new)).unwrap_or_else(|e| told(at, "contents after growing", &e));
+        let mut tail = vec![1; (larger - old.min(new)).min(1 << 16) as usize];
+        for offset in [old.min(new), larger - tail.len() as u64] {
+            read(&volume, offset, &mut tail).unwrap_or_else(|e| told(at, "reading what was added", &e));
+            if tail.iter().any(|&byte| byte != 0) {
+                told(at, "what was added", &"is not zero");
+            }
+        }
+        checked += 1;
+    }
+    checked
+}
+
+#[test]
+fn a_resize_that_crashes_leaves_the_old_size_or_the_new_one() {
+    let seed = Random::seed_from_environment("resize");
+    let checked: u64 = (0..20).map(|round| run_resize(seed.wrapping_add(round))).sum();
+    println!("resize: {checked} states");
 }

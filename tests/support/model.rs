@@ -112,6 +112,20 @@ impl Model {
         self.check(volume, |_, versions| versions.len() - 1..versions.len())
     }
 
+    /// Checks that every sector has its newest value, up to a byte of the disk.
+    pub fn check_below(&self, volume: &Volume, end: u64) -> Result<(), String> {
+        let mut buf = [0; SECTOR_SIZE];
+        for (lba, versions) in self.sectors.iter().take_while(|(lba, _)| lba.0 * (SECTOR_SIZE as u64) < end) {
+            let offset = lba.0 * SECTOR_SIZE as u64;
+            let len = (end - offset).min(SECTOR_SIZE as u64) as usize;
+            read(volume, offset, &mut buf[..len]).map_err(|error| error.to_string())?;
+            if versions.last().is_none_or(|version| version.content[..len] != buf[..len]) {
+                return Err(format!("sector {lba} does not have its newest value"));
+            }
+        }
+        Ok(())
+    }
+
     fn check(
         &self,
         volume: &Volume,
