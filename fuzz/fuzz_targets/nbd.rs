@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealdisk_export::nbd::handshake::{MAX_OPTION_LEN, Negotiation, Next, OPTION_HEADER_LEN, Offer, parse_option_header};
+use sealdisk_export::nbd::handshake::{
+    MAX_OPTION_LEN, Negotiation, Next, OPTION_HEADER_LEN, Offer, parse_option_header,
+};
 use sealdisk_export::nbd::transmission::{Command, REQUEST_LEN, RequestHeader, Terms};
 
 fuzz_target!(|data: &[u8]| {
