@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::LayoutName;
 
+use crate::commands::bench::Bench;
 use crate::size::ByteSize;
 
 /// Encryption at rest for databases: sealed disks in a file or on a block device.
@@ -50,6 +51,9 @@ pub enum Command {
     Header(Header),
     /// Destroy the key slots of a volume, and with them everything on it.
     Erase(Erase),
+    /// Measure this machine: Sealdisk beside other programs, in turn.
+    #[command(subcommand)]
+    Bench(Bench),
     /// Print a completion script for a shell.
     Completions(Completions),
     /// Write the manual pages into a folder.

@@ -1,6 +1,7 @@
 //! One command a file.
 
 mod attach;
+pub mod bench;
 mod check;
 mod completions;
 mod detach;
@@ -30,6 +31,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Key(key) => key::run(&key, quiet),
         Command::Header(header) => header::run(&header, quiet),
         Command::Erase(options) => erase::run(&options),
+        Command::Bench(bench) => bench::run(&bench, quiet),
         Command::Completions(options) => completions::run(&options),
         Command::Man(options) => manual::run(&options),
     }

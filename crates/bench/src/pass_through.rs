@@ -1,0 +1,156 @@
+//! Sealdisk with encryption switched off: a file as a disk, through the same exports and the same store.
+//!
+//! It has no key, no seals, no journal and no memory of its own: what a client writes is in the file when the write
+//! returns. It cannot be formatted or attached; only a benchmark serves it, on a file of its own.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sealdisk_export::fuse::{FuseExport, FuseOptions};
+use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
+use sealdisk_export::{Disk, Export, ExportError, LoopOptions, become_io_flusher};
+use sealdisk_store::{FileStore, OpenMode, ReadExtent, Store, StoreError, WriteExtent};
+use sealdisk_units::{ByteRange, StoreRange};
+use sealdisk_volume::{Allocation, ReadRequest, Space, VolumeError, WriteRequest};
+
+use crate::{BenchError, Interrupt};
+
+/// What reports and errors call it.
+const NAME: &str = "pass-through";
+
+/// A store as a disk.
+struct PassThrough<S> {
+    store: S,
+    size: u64,
+}
+
+fn failed(source: StoreError) -> VolumeError {
+    VolumeError::Store { volume: NAME.to_owned(), source }
+}
+
+fn store_range(range: ByteRange) -> StoreRange {
+    StoreRange::new(range.offset(), range.len())
+}
+
+impl<S: Store> Disk for PassThrough<S> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read(&self, batch: &mut [ReadRequest<'_>]) {
+        let mut extents: Vec<_> = batch
+            .iter_mut()
+            .map(|request| ReadExtent { offset: request.range.offset(), buf: &mut *request.buf })
+            .collect();
+        if self.store.read(&mut extents).is_ok() {
+            return;
+        }
+        drop(extents);
+        for request in batch {
+            let mut extent = [ReadExtent { offset: request.range.offset(), buf: &mut *request.buf }];
+            request.result = self.store.read(&mut extent).map_err(failed);
+        }
+    }
+
+    fn write(&self, batch: &mut [WriteRequest<'_>]) {
+        let mut extents: Vec<_> =
+            batch.iter().map(|request| WriteExtent { offset: request.range.offset(), buf: request.buf }).collect();
+        extents.sort_by_key(|extent| extent.offset);
+        let apart = extents.windows(2).all(|pair| pair[0].range().end() <= pair[1].offset);
+        if apart && self.store.write(&extents).is_ok() {
+            return;
+        }
+        for request in batch {
+            let extent = WriteExtent { offset: request.range.offset(), buf: request.buf };
+            request.result = self.store.write(&[extent]).map_err(failed);
+        }
+    }
+
+    fn zero(&self, range: ByteRange, _: Space) -> Result<(), VolumeError> {
+        self.store.zero(store_range(range)).map_err(failed)
+    }
+
+    fn flush(&self) -> Result<(), VolumeError> {
+        self.store.sync().map_err(failed)
+    }
+
+    fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError> {
+        let allocated = self.store.is_allocated(store_range(range)).map_err(failed)?;
+        Ok(vec![Allocation { len: range.len(), hole: !allocated }])
+    }
+}
+
+/// How it is offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Offer {
+    /// NBD on a unix socket of this path.
+    Nbd(PathBuf),
+    /// A FUSE mount in this folder, with a loop device on its file.
+    Fuse(PathBuf),
+}
+
+/// Serves `file` until the benchmark asks it to end. Prints where the disk is when it is ready.
+pub fn serve(file: &Path, offer: &Offer, interrupt: &Interrupt) -> Result<(), BenchError> {
+    let wrong = |error: &dyn std::fmt::Display| BenchError::Wrong(format!("{}: {error}", file.display()));
+    let exported = |error: ExportError| BenchError::Io { what: error.what, source: error.source };
+    let store = FileStore::open(file, OpenMode::ReadWrite).map_err(|e| wrong(&e))?;
+    let size = store.size().map_err(|e| wrong(&e))?;
+    // As for an attached volume; without the right to, it works all the same.
+    let _ = become_io_flusher();
+    let disk: Arc<dyn Disk> = Arc::new(PassThrough { store, size });
+    let mut export: Box<dyn Export> = match offer {
+        Offer::Nbd(socket) => {
+            let address = ListenAddress::Unix(socket.clone());
+            let options = NbdOptions { name: "disk".to_owned(), ..NbdOptions::default() };
+            Box::new(NbdExport::start(Arc::clone(&disk), &address, options).map_err(exported)?)
+        }
+        Offer::Fuse(folder) => {
+            let mut export = FuseExport::mount(Arc::clone(&disk), folder, &FuseOptions::default()).map_err(exported)?;
+            export.attach_loop(&LoopOptions::default()).map_err(exported)?;
+            Box::new(export)
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", export.address()).and_then(|()| out.flush()).map_err(BenchError::io("standard output"))?;
+    while interrupt.check().is_ok() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    export.release().map_err(exported)?;
+    export.stop().map_err(exported)?;
+    disk.flush().map_err(|e| wrong(&e))
+}
+
+#[cfg(test)]
+mod tests {
+    use sealdisk_store::MemoryStore;
+
+    use super::*;
+
+    fn range(offset: u64, len: u64) -> ByteRange {
+        ByteRange::checked(offset, len, 1 << 20).unwrap()
+    }
+
+    #[test]
+    fn bytes_come_back_as_they_went_in() {
+        let store = MemoryStore::new(1 << 20);
+        let disk = PassThrough { store, size: 1 << 20 };
+        let (a, b) = ([1; 4096], [2; 100]);
+        // Overlapping requests of a batch leave one of the two.
+        let mut writes = [WriteRequest::new(range(8192, 4096), &a), WriteRequest::new(range(8200, 100), &b)];
+        disk.write(&mut writes);
+        assert!(writes.iter().all(|write| write.result.is_ok()));
+        disk.zero(range(8192, 4), Space::Free).unwrap();
+        let mut back = [9; 4096];
+        let mut reads = [ReadRequest::new(range(8192, 4096), &mut back)];
+        disk.read(&mut reads);
+        assert!(reads[0].result.is_ok());
+        assert_eq!(back[..10], [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
+        disk.flush().unwrap();
+    }
+}
