@@ -4,8 +4,16 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
 /// What buffers are aligned to: enough for direct I/O on every device.
 pub const PAGE_SIZE: usize = 4096;
+
+/// Buffers of this length and more are mapped, so that their pages cost nothing until they are used. (The allocator
+/// writes zeros to over-aligned memory; for a pool of which little is ever used, that is time and memory lost.)
+const MAPPED_FROM: usize = 4 << 20;
+
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Zero-initialised bytes whose address is a multiple of [`PAGE_SIZE`].
 pub struct AlignedBuf {
@@ -25,8 +33,14 @@ impl AlignedBuf {
             return Self { start: NonNull::dangling(), len };
         }
         let layout = Self::layout(len);
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
+        let start = if len >= MAPPED_FROM {
+            // SAFETY: a new mapping, wherever the kernel finds room, overlaps nothing.
+            let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), len, READ_WRITE, MapFlags::PRIVATE) };
+            mapped.map_or(std::ptr::null_mut(), <*mut _>::cast)
+        } else {
+            // SAFETY: the layout's size is not zero.
+            unsafe { alloc_zeroed(layout) }
+        };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
         Self { start, len }
     }
@@ -45,7 +59,10 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.len > 0 {
+        if self.len >= MAPPED_FROM {
+            // SAFETY: mapped in `new` with this length. It fails only for arguments that are not a mapping.
+            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        } else if self.len > 0 {
             // SAFETY: allocated in `new` with the same layout.
             unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
         }
@@ -82,7 +99,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_zeroed_and_may_be_empty() {
-        for len in [0, 1, 512, 4096, 1 << 20] {
+        for len in [0, 1, 512, 4096, 1 << 20, MAPPED_FROM, MAPPED_FROM + 1] {
             let buf = AlignedBuf::new(len);
             assert_eq!(buf.len(), len);
             assert!(buf.iter().all(|&b| b == 0));
