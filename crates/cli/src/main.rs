@@ -7,6 +7,7 @@ mod daemon;
 mod existing;
 mod failure;
 mod hardening;
+mod logged_disk;
 mod output;
 mod passphrase;
 mod progress;

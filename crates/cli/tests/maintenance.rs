@@ -62,6 +62,26 @@ fn a_flipped_bit_is_found_and_its_sector_named() {
 }
 
 #[test]
+fn what_a_client_could_not_read_is_noted_once_in_the_log() {
+    let place = Place::new();
+    place.volume("v");
+    on_disk(&place, "h.pwrite(b'A' * 8192, 5 * 4096)");
+    let volume = std::fs::read(place.path("v")).unwrap();
+    let data = volume.len() - (12 << 20);
+    flip_a_bit_at(&place, first_change(&vec![0; volume.len()], &volume, data));
+
+    let uri = place.ok(&["attach", "v", "--as", "nbd", "--key-file", "key"]);
+    let read =
+        "for again in range(2):\n try:\n  h.pread(8192, 4 * 4096)\n except nbd.Error as error:\n  print(error.errnum)";
+    let said = succeed(tool("python3", "python3-libnbd").args(["-m", "nbd", "--uri", uri.trim(), "--command", read]));
+    assert_eq!(said, "5\n5\n");
+    let log = std::fs::read_to_string(place.list()[0]["log"].as_str().unwrap()).unwrap();
+    let noted: Vec<&str> = log.lines().filter(|line| line.contains("not authentic")).collect();
+    assert_eq!(noted.len(), 1, "{log}");
+    assert!(noted[0].starts_with(&format!("sealdisk: sector 5 of volume {}", place.path("v").display())), "{log}");
+}
+
+#[test]
 fn a_volume_grows_and_shrinks_only_by_force() {
     let place = Place::new();
     place.volume("v");

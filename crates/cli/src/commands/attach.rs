@@ -18,6 +18,7 @@ use crate::arguments::{Attach, How};
 use crate::control::ControlSocket;
 use crate::daemon::{self, Ready};
 use crate::failure::Failure;
+use crate::logged_disk::LoggedDisk;
 use crate::registry::{Claim, Entry, Identity, Registry, Room, default_name};
 use crate::server::Server;
 use crate::signals::{ENDING, HeldSignals};
@@ -188,7 +189,7 @@ impl Attachment {
             volume.start_background();
             let volume = Arc::new(volume);
             let (cipher, layout) = cipher_and_layout(&payload);
-            let disk: Arc<dyn Disk> = Arc::<Volume>::clone(&volume);
+            let disk: Arc<dyn Disk> = Arc::new(LoggedDisk::new(Arc::<Volume>::clone(&volume)));
             let kind = offer.name();
             let export = offer.start(disk, &name, claim.room(), quiet)?;
             let entry = Entry {
