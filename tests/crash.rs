@@ -44,7 +44,8 @@ fn fixture(random: &mut Random) -> Fixture {
         fold: random.one_in(2),
         // Two objects and some, the last sector ragged or not.
         size: (2 * 1012 + 300) * 4096 + [0, 512, 4095][random.below(3) as usize],
-        journal_len: [64 << 10, 256 << 10, 1 << 20, 4 << 20][random.below(4) as usize],
+        journal_len: [64 << 10, 64 << 10, 256 << 10, 256 << 10, 1 << 20, 1 << 20, 1 << 20, 4 << 20]
+            [random.below(8) as usize],
         atomicity: if random.one_in(2) { 512 } else { 4096 },
     }
 }

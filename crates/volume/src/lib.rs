@@ -9,6 +9,9 @@ mod request;
 mod sealed;
 mod volume;
 
+#[cfg(fuzzing)]
+pub use journal::fuzzing::parse_journal;
+
 pub use error::{VolumeError, VolumeErrorKind};
 pub use open_error::{OpenError, OpenErrorKind};
 pub use request::{Allocation, ReadRequest, Space, WriteRequest};

@@ -71,7 +71,7 @@ impl FrameHeader {
         (header.list_len as usize <= MAX_LIST_LEN).then_some(header)
     }
 
-    fn encode(&self) -> [u8; CLEAR_LEN] {
+    pub(super) fn encode(&self) -> [u8; CLEAR_LEN] {
         let mut clear = [0; CLEAR_LEN];
         clear[..8].copy_from_slice(&MAGIC);
         clear[8..16].copy_from_slice(&self.sequence.to_le_bytes());
