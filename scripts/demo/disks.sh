@@ -43,9 +43,11 @@ give_up_disk() {
     if mountpoint --quiet "$work/$1"; then
         umount "$work/$1" || umount --lazy "$work/$1"
     fi
-    if [[ -n ${device[$1]:-} ]]; then
-        detach_disk "$1"
-    fi
+    # It may be attached without its device being known: attaching may have been interrupted.
+    case $1 in
+        plain) losetup --associated "$work/plain.img" --noheadings --output NAME | xargs --no-run-if-empty losetup --detach ;;
+        *) sealdisk detach "demo-$1" ;;
+    esac
 }
 
 # Debian keeps every version of PostgreSQL in a folder of its own; the newest is good.

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -143,12 +144,21 @@ impl SealedDisk {
 
 impl Drop for SealedDisk {
     fn drop(&mut self) {
-        // Only after a failure is there anything left to do, and what is in use must go nevertheless.
-        if self.unmount().output().is_ok_and(|output| !output.status.success()) {
-            let _ = self.unmount().arg("--lazy").output();
+        // Only after a failure is there anything left to do. Processes that were killed close their files some time later.
+        let gone = || !is_mounted(&self.mount_point()) || self.unmount().output().is_ok_and(|o| o.status.success());
+        for _ in 0..200 {
+            if gone() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(25));
         }
         let _ = sealdisk().args(["detach", &self.name]).env("SEALDISK_RUNTIME_DIR", self.path("run")).output();
     }
+}
+
+fn is_mounted(folder: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(1).map(Path::new) == Some(folder))
 }
 
 fn open_to_all(folder: &Path) {
