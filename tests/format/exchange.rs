@@ -174,6 +174,7 @@ fn sealdisk_reads_what_python_writes() {
             let story = format!("{cipher}, fold {fold}, clean {clean}");
 
             assert_same(&read_all(&scratch.open(true)), &expected, &format!("{story}, read-only"));
+            assert_same(&scratch.read_by_python(), &expected, &format!("{story}, by Python"));
             if clean {
                 continue;
             }
