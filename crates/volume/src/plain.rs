@@ -1,6 +1,6 @@
 //! An ordinary LUKS2 volume: every sector in its place, encrypted as dm-crypt does it. No seals, no journal.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use sealdisk_cipher::{VolumeKey, XtsPlain64};
 use sealdisk_layout::PlainPayload;
@@ -11,8 +11,6 @@ use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError,
 
 /// Bytes that are encrypted before they are handed to the store.
 const AT_ONCE: usize = 1 << 20;
-/// Locks for partial encryption sectors; unrelated ones seldom share one.
-const STRIPES: usize = 256;
 
 /// An open LUKS2 volume.
 pub(crate) struct PlainVolume {
@@ -24,8 +22,8 @@ pub(crate) struct PlainVolume {
     size: u64,
     read_only: bool,
     failed: OnceLock<String>,
-    /// Held while part of an encryption sector is changed, and by whole-sector writers that begin or end there.
-    stripes: Vec<Mutex<()>>,
+    /// Held alone while part of an encryption sector is changed, and together by writers of whole ones.
+    partial: RwLock<()>,
 }
 
 /// The size of the disk in bytes: what is left of the store, in whole encryption sectors, or what the header fixes.
@@ -64,7 +62,7 @@ impl PlainVolume {
             sector_size: u64::from(payload.sector_size),
             read_only: options.read_only,
             failed: OnceLock::new(),
-            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            partial: RwLock::new(()),
             store,
         })
     }
@@ -158,14 +156,14 @@ impl PlainVolume {
         let apart = ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0);
         let extents: Vec<_> =
             encrypted.iter().map(|(range, buf)| WriteExtent { offset: self.offset + range.offset(), buf }).collect();
-        let guards = self.lock_edges(encrypted.iter().map(|(range, _)| *range));
+        let together = self.partial.read().unwrap_or_else(PoisonError::into_inner);
         if !(apart && self.store.write(&extents).is_ok()) {
             for (index, at) in pending.iter() {
                 let written = self.store.write(std::slice::from_ref(&extents[*at]));
                 batch[*index].result = written.map_err(|error| self.store_error(error));
             }
         }
-        drop(guards);
+        drop(together);
         drop(extents);
         pending.clear();
         encrypted.clear();
@@ -174,7 +172,9 @@ impl PlainVolume {
     /// A request that is not aligned, or too long to be encrypted as a whole.
     fn write_alone(&self, range: ByteRange, buf: &[u8]) -> Result<(), VolumeError> {
         let around = self.sectors_around(range);
-        let _edges = self.lock_edges(std::iter::once(range));
+        let whole = self.is_aligned(range);
+        let _together = whole.then(|| self.partial.read().unwrap_or_else(PoisonError::into_inner));
+        let _alone = (!whole).then(|| self.partial.write().unwrap_or_else(PoisonError::into_inner));
         let mut sectors = AlignedBuf::new((around.len() as usize).min(AT_ONCE));
         let mut offset = around.offset();
         while offset < around.end() {
@@ -194,16 +194,6 @@ impl PlainVolume {
             offset = part.end();
         }
         Ok(())
-    }
-
-    /// Locks the encryption sectors at both ends of each range, so that nobody changes part of one meanwhile.
-    fn lock_edges(&self, ranges: impl Iterator<Item = ByteRange>) -> Vec<MutexGuard<'_, ()>> {
-        let edges = ranges.flat_map(|range| [range.offset(), range.end() - 1]);
-        // In one order everywhere, each once: no deadlock.
-        let mut stripes: Vec<_> = edges.map(|byte| (byte / self.sector_size) as usize % STRIPES).collect();
-        stripes.sort_unstable();
-        stripes.dedup();
-        stripes.into_iter().map(|i| self.stripes[i].lock().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
     /// Makes the range read as zeros, by writing them: the cipher has no authentic way to say that nothing is there.

@@ -67,12 +67,18 @@ pub(crate) struct SealedVolume {
     versions: Vec<AtomicU64>,
     /// Why the volume takes no more writes.
     failed: OnceLock<String>,
+    /// What is known to be missing of a volume that was opened read-only all the same.
+    damage: OnceLock<String>,
 }
 
 /// What only the holder of the commit lock may touch.
 struct Log {
     ring: Ring,
     superblock: Superblock,
+    /// Where a frame lies whose write failed. It may be whole all the same, and must not be found.
+    stale_frame: Option<u64>,
+    /// How many sectors were journaled by seal only since the journal was last empty.
+    promises: usize,
     /// Every write with a stamp up to this one is in the journal, with its data or by its seal.
     journaled_stamp: u64,
     /// Journaled by seal only: to be written in place with the next commit.
@@ -123,6 +129,11 @@ impl SealedVolume {
     /// Why the volume takes no more writes, if it does not.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failed.get().map(String::as_str)
+    }
+
+    /// What is known to be missing.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
     }
 
     /// What runs the cipher on this machine.

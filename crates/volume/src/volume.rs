@@ -49,6 +49,9 @@ pub struct Status {
     pub waiting_sectors: usize,
     /// Data objects of 4 MiB that exist, for sealed volumes.
     pub objects: Option<u64>,
+    /// What is known to be missing of a volume that could only be opened read-only: flushed writes that its damaged
+    /// journal had held.
+    pub damage: Option<String>,
 }
 
 /// Whether a volume takes writes.
@@ -231,7 +234,11 @@ impl Volume {
             None if read_only => State::ReadOnly,
             None => State::Healthy,
         };
-        Status { state, implementation, waiting_sectors, objects }
+        let damage = match &*self.kind {
+            Kind::Plain(_) => None,
+            Kind::Sealed(v) => v.damage().map(str::to_owned),
+        };
+        Status { state, implementation, waiting_sectors, objects, damage }
     }
 
     /// Reads and authenticates the whole disk. `progress` is told how many bytes of how many are done. What is known to

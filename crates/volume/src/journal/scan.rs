@@ -17,9 +17,7 @@ pub(crate) struct Frame {
 
 /// Why a journal cannot be believed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BadJournal {
-    #[error(transparent)]
-    Store(#[from] StoreError),
+pub(crate) enum Damage {
     /// Neither the next frame is there nor the one before, which nothing can have overwritten.
     #[error(
         "frame {0}, the last one that the superblock knows, is not there: the journal was put back to an older state, or \
@@ -28,7 +26,17 @@ pub(crate) enum BadJournal {
     NotOurs(u64),
     /// A frame is missing although a later one shows that it had been made durable.
     #[error("frame {missing} of the journal is damaged or missing although frame {later} was written after it")]
-    Damaged { missing: u64, later: u64 },
+    Missing { missing: u64, later: u64 },
+}
+
+/// What was found in a journal.
+pub(crate) struct Scan {
+    /// The whole frames from the tail on.
+    pub(crate) frames: Vec<Frame>,
+    /// The ring as it stands behind them.
+    pub(crate) ring: Ring,
+    /// Why they are not all that there must have been.
+    pub(crate) damage: Option<Damage>,
 }
 
 /// Reads all frames from `tail` on. `payload_is_whole` says whether a payload page is what its record says.
@@ -41,7 +49,7 @@ pub(crate) fn read_frames(
     tail: JournalTail,
     codec: &FrameCodec,
     payload_is_whole: impl Fn(&Record, &[u8]) -> bool,
-) -> Result<(Vec<Frame>, Ring), BadJournal> {
+) -> Result<Scan, StoreError> {
     let mut ring = Ring::new(journal.len, tail);
     let mut frames = Vec::new();
     'frames: loop {
@@ -58,13 +66,13 @@ pub(crate) fn read_frames(
         }
         break;
     }
-    if frames.is_empty() && !previous_frame_is_there(store, journal, tail, codec)? {
-        return Err(BadJournal::NotOurs(tail.sequence - 1));
-    }
-    match later_frame(store, journal, ring.head().sequence, codec)? {
-        Some(later) => Err(BadJournal::Damaged { missing: ring.head().sequence, later }),
-        None => Ok((frames, ring)),
-    }
+    let damage = if frames.is_empty() && !previous_frame_is_there(store, journal, tail, codec)? {
+        Some(Damage::NotOurs(tail.sequence - 1))
+    } else {
+        let missing = ring.head().sequence;
+        later_frame(store, journal, missing, codec)?.map(|later| Damage::Missing { missing, later })
+    };
+    Ok(Scan { frames, ring, damage })
 }
 
 type FoundFrame = (Frame, u64, [u8; 16]);

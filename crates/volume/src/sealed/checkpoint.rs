@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use sealdisk_cipher::{Form, SealedForm};
+use sealdisk_cipher::{Form, Sealed, SealedForm};
 use sealdisk_layout::{PackedLayout, SealPageNumber, Superblock};
 use sealdisk_store::{AlignedBuf, ReadExtent, StoreError, WriteExtent};
 use sealdisk_units::{Lba, StoreRange};
 
 use super::page_pool::Page;
+use super::seal_cache::SealCache;
 use super::seal_cache::SealPage;
 use super::write_back::{Content, Waiting};
 use super::{Log, SealedVolume};
@@ -61,7 +62,8 @@ impl SealedVolume {
 
     /// Writes up to `limit` journaled sectors in place, without a sync. Returns how many.
     pub(super) fn place_some(&self, log: &mut Log, limit: usize) -> Result<usize, VolumeError> {
-        let mut list = std::mem::take(&mut log.place_soon);
+        let soon = std::mem::take(&mut log.place_soon);
+        let mut list = soon.clone();
         let room = limit.saturating_sub(list.len()).min(log.place_later.len());
         list.extend(log.place_later.drain(..room));
         if list.is_empty() {
@@ -72,7 +74,9 @@ impl SealedVolume {
         let extents: Vec<_> = places.iter().map(|place| place.extent(&self.layout)).collect();
         let written = self.store.write(&extents).and_then(|()| self.free(&zeros));
         if let Err(error) = written {
-            log.place_later.extend(list);
+            // What was promised stays promised: a flush may not succeed before it is in place.
+            log.place_later.extend(&list[soon.len()..]);
+            log.place_soon = soon;
             return Err(self.store_error(error));
         }
         let count = list.len();
@@ -111,12 +115,14 @@ impl SealedVolume {
         run.map_or(Ok(()), |run| self.store.zero(run))
     }
 
-    /// Sectors that a sync has covered in their places: their seals enter the cache, and they wait no longer.
+    /// Sectors that a sync has covered in their places: their seals enter the cache, and they wait no longer. Those whose
+    /// seal page cannot be read stay in memory and in the journal, until another time.
     pub(super) fn retire_placed(&self, log: &mut Log) -> Result<(), VolumeError> {
-        let placed = std::mem::take(&mut log.placed);
-        if placed.is_empty() {
+        if log.placed.is_empty() {
             return Ok(());
         }
+        let nonces = self.draw_nonces(log.placed.len())?;
+        let placed = std::mem::take(&mut log.placed);
         let retiring: Vec<(Waiting, Content, u64)> = {
             let write_back = self.write_back();
             let current = placed.iter().filter_map(|waiting| {
@@ -125,37 +131,30 @@ impl SealedVolume {
             });
             current.collect()
         };
-        if let Err(error) = self.load_seal_pages(retiring.iter().map(|(waiting, ..)| waiting.lba)) {
-            // They stay in memory and in the journal; the next checkpoint tries again.
-            log.placed = placed;
-            return Err(error);
-        }
-        let mut nonces = self.draw_nonces(retiring.len())?;
-        {
-            let mut seals = self.seals();
-            for (waiting, content, frame) in &retiring {
+        let mut retired = Vec::with_capacity(retiring.len());
+        self.with_seal_pages(retiring.iter().map(|(waiting, ..)| waiting.lba), |seals| {
+            for ((waiting, content, frame), nonce) in retiring.iter().zip(nonces) {
                 let place = self.layout.place(waiting.lba);
-                let nonce = nonces.next().expect("one nonce for each");
-                let seal = match content {
-                    Content::Zero => self.sealer.seal_zero(waiting.lba, nonce),
-                    Content::Sector(_, sealed) => match sealed.form {
-                        SealedForm::Plain => sealed.seal,
-                        SealedForm::Folded => {
-                            // A mark is good for every folded content of the sector. But it must be a whole one: a crash
-                            // may have torn the page while the mark was being written.
-                            if seals.get(place.seal_page).is_some_and(|page| self.has_fold_mark(waiting.lba, page)) {
-                                continue;
-                            }
-                            self.sealer.fold_mark(waiting.lba, nonce)
-                        }
-                    },
+                let Some(page) = seals.get(place.seal_page) else {
+                    log.placed.push(*waiting);
+                    continue;
                 };
-                let here = seals.set(place.seal_page, place.seal_offset, &seal, *frame);
-                debug_assert!(here, "the page was loaded above, and only the commit lock's holder forgets pages");
+                let seal = match content {
+                    Content::Zero => Some(self.sealer.seal_zero(waiting.lba, nonce)),
+                    Content::Sector(_, Sealed { form: SealedForm::Plain, seal }) => Some(*seal),
+                    // A mark is good for every folded content of the sector. But it must be a whole one: a crash may have
+                    // torn the page while the mark was being written.
+                    Content::Sector(..) if self.has_fold_mark(waiting.lba, page) => None,
+                    Content::Sector(..) => Some(self.sealer.fold_mark(waiting.lba, nonce)),
+                };
+                if let Some(seal) = seal {
+                    seals.set(place.seal_page, place.seal_offset, &seal, *frame);
+                }
+                retired.push(*waiting);
             }
-        }
+        });
         let mut write_back = self.write_back();
-        retiring.iter().for_each(|(waiting, ..)| write_back.retire(*waiting));
+        retired.into_iter().for_each(|waiting| write_back.retire(waiting));
         Ok(())
     }
 
@@ -164,19 +163,31 @@ impl SealedVolume {
         self.sealer.claimed_form(&slot) == Some(Form::FoldMark) && self.sealer.open_fold_mark(lba, &slot).is_ok()
     }
 
-    /// Brings the seal pages of these sectors into the cache.
-    pub(super) fn load_seal_pages(&self, sectors: impl Iterator<Item = Lba>) -> Result<(), VolumeError> {
+    /// Brings the seal pages of these sectors into the cache, as far as they can be read, and keeps them there while `use_`
+    /// changes them.
+    pub(super) fn with_seal_pages(&self, sectors: impl Iterator<Item = Lba>, use_: impl FnOnce(&mut SealCache)) {
         let missing = {
-            let seals = self.seals();
+            let mut seals = self.seals();
+            seals.hold(true);
             let mut missing: Vec<SealPageNumber> =
                 sectors.map(|lba| self.layout.place(lba).seal_page).filter(|page| !seals.contains(*page)).collect();
             missing.sort_unstable();
             missing.dedup();
             missing
         };
-        if missing.is_empty() {
-            return Ok(());
+        for some in missing.chunks(SEAL_PAGES_AT_ONCE) {
+            if self.load_seal_pages(some).is_err() {
+                // One bad page must not stand in the way of the others.
+                some.iter().for_each(|page| drop(self.load_seal_pages(std::slice::from_ref(page))));
+            }
         }
+        let mut seals = self.seals();
+        use_(&mut seals);
+        seals.hold(false);
+        seals.shrink();
+    }
+
+    fn load_seal_pages(&self, missing: &[SealPageNumber]) -> Result<(), StoreError> {
         let page_size = size_of::<SealPage>();
         let mut pages = AlignedBuf::new(missing.len() * page_size);
         let numbers = missing.iter();
@@ -184,7 +195,7 @@ impl SealedVolume {
             .zip(pages.chunks_exact_mut(page_size))
             .map(|(number, buf)| ReadExtent { offset: self.layout.seal_page(*number).offset, buf })
             .collect();
-        self.store.read(&mut extents).map_err(|error| self.store_error(error))?;
+        self.store.read(&mut extents)?;
         drop(extents);
         let mut seals = self.seals();
         // Only the commit lock's holder changes pages, and that is us; a reader may have kept the same page meanwhile.
@@ -209,9 +220,9 @@ impl SealedVolume {
         let dirty = self.seals().dirty_pages();
         for some in dirty.chunks(SEAL_PAGES_AT_ONCE) {
             let mut aligned = AlignedBuf::new(some.len() * size_of::<SealPage>());
+            self.seals().copy_out(some, &mut aligned);
             let mut extents = Vec::with_capacity(some.len());
-            for ((number, page), buf) in some.iter().zip(aligned.chunks_exact_mut(size_of::<SealPage>())) {
-                buf.copy_from_slice(&page[..]);
+            for (number, buf) in some.iter().zip(aligned.chunks_exact(size_of::<SealPage>())) {
                 extents.push(WriteExtent { offset: self.layout.seal_page(*number).offset, buf });
             }
             self.store.write(&extents).map_err(|error| self.store_error(error))?;
@@ -222,24 +233,28 @@ impl SealedVolume {
             self.store.write(&[extent]).map_err(|error| self.store_error(error))?;
         }
         self.sync()?;
-        self.seals().cleaned(dirty.iter().map(|(number, _)| *number));
+        self.seals().cleaned(&dirty);
         log.maps.clear();
         Ok(())
     }
 
     /// Tells the superblock from which frame on recovery must read.
     pub(super) fn record_tail(&self, log: &mut Log, clean: bool) -> Result<(), VolumeError> {
-        let oldest = [
-            self.write_back().oldest_frame(),
-            self.seals().oldest_frame(),
-            log.maps.values().map(|map| map.frame).min(),
-        ];
-        let tail = log.ring.tail_for(oldest.into_iter().flatten().min());
+        self.wipe_stale_frame(log)?;
+        let of_sectors = self.write_back().oldest_frame();
+        let of_seals = self.seals().oldest_frame();
+        let of_maps = log.maps.values().map(|map| map.frame).min();
+        let tail = log.ring.tail_for([of_sectors, of_seals, of_maps].into_iter().flatten().min());
+        let is_empty = tail == log.ring.head();
+        let clean = clean && is_empty;
         let superblock = Superblock { generation: log.superblock.generation + 1, tail, clean, ..log.superblock };
         self.write_superblock(&superblock)?;
         self.sync()?;
         log.superblock = superblock;
         log.ring.tail_recorded(tail);
+        if is_empty {
+            log.promises = 0;
+        }
         Ok(())
     }
 
@@ -283,7 +298,7 @@ impl SealedVolume {
             }
             return Ok(true);
         }
-        let full = log.ring.used() > log.ring.len() / 2;
+        let full = log.ring.used() > log.ring.len() / 2 || log.promises > super::commit::MOST_PROMISES / 2;
         let many_seals = {
             let seals = self.seals();
             seals.dirty_count() > seals.capacity() / 2

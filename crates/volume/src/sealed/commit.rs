@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use sealdisk_cipher::Seal;
 use sealdisk_layout::{JournalTail, ObjectNumber, PAGE_SIZE, SealPageNumber, ZoneMap, ZoneNumber};
-use sealdisk_store::{AlignedBuf, WriteExtent};
+use sealdisk_store::{AlignedBuf, Operation, StoreError, WriteExtent};
 use sealdisk_units::{Lba, SectorRange};
 
 use super::seal_cache::SealPage;
@@ -24,6 +24,21 @@ const SECTORS_PER_FRAME: usize = 2048;
 
 /// From so many sectors on, writing them twice costs more than writing them to their places at once.
 const IN_PLACE_FROM: usize = 64;
+
+/// Objects that one frame creates at most: each brings 48 KiB of seals into memory.
+const CREATIONS_PER_FRAME: usize = 64;
+
+/// Sectors journaled by seal only after which a checkpoint is made, so that recovery need not look at more.
+pub(super) const MOST_PROMISES: usize = 128 << 10;
+
+/// Whether what frames before promised to put in place is written together with a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Promises {
+    /// Yes: the frame's sync makes it durable.
+    Keep,
+    /// No: the frame gives space back, and must not need any.
+    Later,
+}
 
 /// A frame being put together.
 #[derive(Default)]
@@ -51,6 +66,9 @@ impl SealedVolume {
         // Concurrent flushes share a commit: whoever comes second finds that the first has done the work.
         while self.durable_stamp.load(Ordering::SeqCst) < wanted {
             let mut log = self.log();
+            if self.durable_stamp.load(Ordering::SeqCst) >= wanted {
+                break;
+            }
             if log.journaled_stamp < wanted {
                 self.commit(&mut log)?;
             } else {
@@ -62,35 +80,39 @@ impl SealedVolume {
 
     /// Makes durable what is journaled by seal only: its data goes in place.
     fn settle(&self, log: &mut Log) -> Result<(), VolumeError> {
+        self.wipe_stale_frame(log)?;
         self.place_some(log, 0)?;
         self.sync()?;
         self.durable_stamp.fetch_max(log.journaled_stamp, Ordering::SeqCst);
-        // Should seal pages be unreadable, these sectors stay in memory and in the journal; they are durable all the same.
-        let _ = self.retire_placed(log);
-        Ok(())
+        self.retire_placed(log)
     }
 
     /// Commits up to a frame's worth of waiting sectors. Returns how many.
     pub(super) fn commit(&self, log: &mut Log) -> Result<usize, VolumeError> {
         self.check_writable()?;
-        let limit = SECTORS_PER_FRAME.min(log.ring.len() as usize / PAGE / 4).max(1);
-        let (taken, handled) = {
+        let limit = SECTORS_PER_FRAME.min(log.ring.len() as usize / PAGE / 8).max(1);
+        let mut taken = self.write_back().take_dirty(limit);
+        let fitting = self.fitting(&taken);
+        let handled = {
             let mut write_back = self.write_back();
-            let taken = write_back.take_dirty(limit);
-            let handled = write_back.oldest_dirty_stamp().map_or(write_back.last_stamp(), |oldest| oldest - 1);
-            (taken, handled)
+            write_back.give_back(&taken[fitting..]);
+            write_back.oldest_dirty_stamp().map_or(write_back.last_stamp(), |oldest| oldest - 1)
         };
+        taken.truncate(fitting);
         match self.commit_taken(log, &taken) {
-            Ok(()) => {
-                // What was journaled by seal before this commit is in place and durable since its sync.
-                let durable = if log.place_soon.is_empty() { handled } else { log.journaled_stamp };
-                self.durable_stamp.fetch_max(durable, Ordering::SeqCst);
+            Ok(synced) => {
+                // What was journaled by seal before this commit is in place and durable since the commit's sync, if there
+                // was one: nothing is synced for zeros that are there already.
+                if synced {
+                    let durable = if log.place_soon.is_empty() { handled } else { log.journaled_stamp };
+                    self.durable_stamp.fetch_max(durable, Ordering::SeqCst);
+                }
                 log.journaled_stamp = log.journaled_stamp.max(handled);
-                let crowded = {
+                let many_seals = {
                     let seals = self.seals();
                     seals.dirty_count() > seals.capacity() / 4 * 3
                 };
-                if crowded {
+                if many_seals || log.promises > MOST_PROMISES {
                     self.checkpoint(log)?;
                 }
                 Ok(taken.len())
@@ -102,7 +124,22 @@ impl SealedVolume {
         }
     }
 
-    fn commit_taken(&self, log: &mut Log, taken: &[(Waiting, Content)]) -> Result<(), VolumeError> {
+    /// How many of these, from the first on, fit into one frame.
+    fn fitting(&self, taken: &[(Waiting, Content)]) -> usize {
+        let map = self.map();
+        let mut created = std::collections::HashSet::new();
+        let too_many = taken.iter().position(|(waiting, content)| {
+            let object = self.layout.object_of(waiting.lba);
+            matches!(content, Content::Sector(..))
+                && matches!(map.exists(&self.layout, object), Ok(false))
+                && created.insert(object)
+                && created.len() > CREATIONS_PER_FRAME
+        });
+        too_many.unwrap_or(taken.len())
+    }
+
+    /// Commits these sectors. Returns whether anything was written and synced.
+    fn commit_taken(&self, log: &mut Log, taken: &[(Waiting, Content)]) -> Result<bool, VolumeError> {
         // Zeros for an object that does not exist are there already.
         let (taken, idle): (Vec<_>, Vec<_>) = taken.iter().partition(|(waiting, content)| {
             matches!(content, Content::Sector(..)) || self.object_exists(self.layout.object_of(waiting.lba))
@@ -110,7 +147,7 @@ impl SealedVolume {
         if taken.is_empty() {
             let mut write_back = self.write_back();
             idle.iter().for_each(|(waiting, _)| write_back.retire(*waiting));
-            return Ok(());
+            return Ok(false);
         }
         let sequence = log.ring.head().sequence;
         let creation = self.create_objects(&taken)?;
@@ -139,7 +176,7 @@ impl SealedVolume {
                 }
             }
         }
-        self.write_frame(log, &draft)?;
+        self.write_frame(log, &draft, Promises::Keep)?;
         drop(draft);
 
         {
@@ -153,14 +190,16 @@ impl SealedVolume {
         idle.iter().for_each(|(waiting, _)| write_back.retire(*waiting));
         for ((waiting, content), with_data) in taken.into_iter().zip(with_data) {
             write_back.set_journaled(*waiting, content.clone(), sequence, with_data);
+            log.promises += usize::from(!with_data);
             let list = if with_data { &mut log.place_later } else { &mut log.place_soon };
             list.push(*waiting);
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Writes a frame, together with what the frame before promised to put in place, and syncs.
-    pub(super) fn write_frame(&self, log: &mut Log, draft: &Draft<'_>) -> Result<(), VolumeError> {
+    /// Writes a frame, together with what frames before promised to put in place, and syncs.
+    pub(super) fn write_frame(&self, log: &mut Log, draft: &Draft<'_>, promises: Promises) -> Result<(), VolumeError> {
+        self.wipe_stale_frame(log)?;
         let mut list = Vec::new();
         draft.records.iter().for_each(|record| record.encode(&mut list));
         let frame_len = ((LIST_OFFSET + list.len()).next_multiple_of(PAGE) + draft.payload.len() * PAGE) as u64;
@@ -168,7 +207,7 @@ impl SealedVolume {
             Some(slot) => slot,
             None => {
                 self.checkpoint(log)?;
-                log.ring.place(frame_len).expect("a frame is at most a quarter of the journal, which is empty now")
+                log.ring.place(frame_len).ok_or_else(|| self.journal_is_full(log))?
             }
         };
         let JournalTail { sequence, previous_tag, .. } = log.ring.head();
@@ -190,19 +229,47 @@ impl SealedVolume {
         let payload_start = start + header.list_end() as u64;
         extents.extend(pages.map(|(i, buf)| WriteExtent { offset: payload_start + (i * PAGE) as u64, buf }));
 
-        let promised = self.sectors_to_place(std::mem::take(&mut log.place_soon));
+        let promised = match promises {
+            Promises::Keep => self.sectors_to_place(std::mem::take(&mut log.place_soon)),
+            Promises::Later => Vec::new(),
+        };
         extents.extend(promised.iter().map(|place| place.extent(&self.layout)));
         if let Err(error) = self.store.write(&extents) {
+            log.stale_frame = Some(slot.position);
             log.place_soon.extend(promised.iter().map(|place| place.waiting));
             return Err(self.store_error(error));
         }
         log.placed.extend(promised.iter().map(|place| place.waiting));
         self.sync()?;
         log.ring.append(slot, frame_len, tag);
-        // What lay in place before this sync is durable now. Should its seal pages be unreadable, it stays in memory and in
-        // the journal, and the checkpoint that the journal needs some day reports it; this frame is durable all the same.
+        // What lay in place before this sync is durable now. Should nonces be wanting for its marks, it stays in memory and
+        // in the journal until the next time; this frame is durable all the same.
         let _ = self.retire_placed(log);
         Ok(())
+    }
+
+    /// Wipes what a failed write may have left of a frame: it must not be found in place of the frame that takes its
+    /// number.
+    pub(super) fn wipe_stale_frame(&self, log: &mut Log) -> Result<(), VolumeError> {
+        let Some(position) = log.stale_frame else { return Ok(()) };
+        let nothing = AlignedBuf::new(PAGE);
+        let extent = WriteExtent { offset: self.layout.journal().offset + position, buf: &nothing };
+        self.store.write(&[extent]).map_err(|error| self.store_error(error))?;
+        self.sync()?;
+        log.stale_frame = None;
+        Ok(())
+    }
+
+    /// Why there is no room in the journal although a checkpoint was made: it needs frames of sectors whose seal pages
+    /// cannot be read.
+    fn journal_is_full(&self, log: &Log) -> VolumeError {
+        let unread = log.placed.first().map(|waiting| self.layout.place(waiting.lba).seal_page);
+        let read = unread.map(|page| self.load_page(self.layout.seal_page(page)));
+        let source = match read {
+            Some(Err(error)) => error,
+            _ => StoreError::new(Operation::Write(self.layout.journal()), std::io::ErrorKind::StorageFull),
+        };
+        self.store_error(source)
     }
 
     /// Whether a crash while the sector is written in place leaves the old sector or the new one.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use sealdisk_layout::ObjectNumber;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE, SectorRange, StoreRange};
 
-use super::commit::Draft;
+use super::commit::{Draft, Promises};
 use super::write_back::Content;
 use super::{SealedVolume, UnreadableZone};
 use crate::journal::record::Record;
@@ -69,13 +69,14 @@ impl SealedVolume {
     /// Whole objects cease to exist, zone by zone: durable when this returns.
     fn drop_objects(&self, objects: std::ops::Range<u64>) -> Result<(), VolumeError> {
         let mut start = objects.start;
+        let mut dropped = Ok(());
         while start < objects.end {
             let zone_end = (start / sealdisk_layout::OBJECTS_PER_ZONE + 1) * sealdisk_layout::OBJECTS_PER_ZONE;
             let end = objects.end.min(zone_end);
-            self.drop_objects_of_zone(start..end)?;
+            dropped = dropped.and(self.drop_objects_of_zone(start..end));
             start = end;
         }
-        Ok(())
+        dropped
     }
 
     fn drop_objects_of_zone(&self, objects: std::ops::Range<u64>) -> Result<(), VolumeError> {
@@ -102,7 +103,7 @@ impl SealedVolume {
                 for (zone, _, page) in &maps {
                     draft.push(Record::Map { zone: *zone }, &page[..]);
                 }
-                self.write_frame(&mut log, &draft)?;
+                self.write_frame(&mut log, &draft, Promises::Later)?;
                 log.ring.head().sequence - 1
             };
             self.adopt_maps(&mut log, maps, sequence);
@@ -110,13 +111,14 @@ impl SealedVolume {
         self.forget_sectors(sectors);
         let pages = self.layout.seal_pages_per_object();
         self.seals().forget(objects.start * pages..objects.end * pages);
-        // What lies there is no longer of use to anyone. Should freeing it fail, only space is lost.
+        // What lies there is no longer of use to anyone. The objects are gone even if freeing their space fails.
+        let mut freed = Ok(());
         for run in runs(&existing) {
             let (first, last) = (self.layout.object(run.0), self.layout.object(run.1));
             let range = StoreRange::new(first.offset, last.end() - first.offset);
-            self.store.zero(range).map_err(|error| self.store_error(error))?;
+            freed = freed.and(self.store.zero(range).map_err(|error| self.store_error(error)));
         }
-        Ok(())
+        freed
     }
 
     fn forget_sectors(&self, sectors: SectorRange) {

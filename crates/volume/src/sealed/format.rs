@@ -9,6 +9,9 @@ use super::open::{description, key_context};
 use crate::OpenError;
 use crate::open_error::no_randomness;
 
+/// Room for a few of the smallest frames, so that no frame ever overwrites the one before it.
+const SHORTEST_JOURNAL: u64 = 64 << 10;
+
 /// The journal of a volume of `size` bytes: a thirty-second of it, between 4 and 64 MiB.
 pub(crate) fn journal_len_for(size: u64) -> u64 {
     (size / 32).next_multiple_of(OBJECT_SIZE).clamp(OBJECT_SIZE, 64 << 20)
@@ -24,6 +27,9 @@ pub(crate) fn format(
 ) -> Result<(), OpenError> {
     if size > MAX_VOLUME_SIZE {
         return Err(OpenError::TooLarge { size });
+    }
+    if journal_len < SHORTEST_JOURNAL {
+        return Err(OpenError::BadPayload(format!("a journal of {journal_len} bytes is too short")));
     }
     let layout = PackedLayout::new(payload.offset, journal_len, payload.cipher.seal_len());
     write_empty_zones(store, payload, key, &layout, 0..layout.zone_count(size))?;

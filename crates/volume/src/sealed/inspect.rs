@@ -39,7 +39,8 @@ pub(crate) fn sector_forms(
     let superblock = inspect(store, payload)?;
     let layout = PackedLayout::new(payload.offset, superblock.journal_len, payload.cipher.seal_len());
     let mut forms = SectorForms::default();
-    let count = layout.object_count(superblock.size);
+    // Nobody vouches for the size: there is nothing to see behind the store's end.
+    let count = layout.object_count(superblock.size).min(layout.object_count(store.size()?));
     for object in (0..count).map(sealdisk_layout::ObjectNumber) {
         progress(object.0, count);
         let mut pages = layout.seal_pages_of(object);

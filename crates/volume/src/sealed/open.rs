@@ -100,6 +100,8 @@ impl SealedVolume {
             log: Mutex::new(Log {
                 ring: Ring::new(superblock.journal_len, superblock.tail),
                 superblock,
+                stale_frame: None,
+                promises: 0,
                 journaled_stamp: 0,
                 place_soon: Vec::new(),
                 place_later: Vec::new(),
@@ -112,6 +114,7 @@ impl SealedVolume {
             durable_stamp: AtomicU64::new(0),
             versions: (0..VERSION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
             failed: OnceLock::new(),
+            damage: OnceLock::new(),
             store,
             layout,
             codec,

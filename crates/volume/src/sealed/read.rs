@@ -32,6 +32,8 @@ enum Source {
     Store(SectorPlacement),
     /// The store, and the seal is known.
     Data(SectorPlacement, Seal),
+    /// Not known yet.
+    Unknown,
     /// It can only be told in the quiet, or not at all.
     Unclear,
 }
@@ -57,7 +59,7 @@ impl SealedVolume {
                     scratch_pages.next().expect("a scratch page for every partial sector")
                 };
                 let version = self.version(piece.lba).load(Ordering::SeqCst);
-                targets.push(Target { lba: piece.lba, request: index, buf, source: Source::Unclear, version });
+                targets.push(Target { lba: piece.lba, request: index, buf, source: Source::Unknown, version });
             }
         }
         self.read_sectors(&mut targets, &mut |request, error| results[request] = Err(error));
@@ -74,7 +76,7 @@ impl SealedVolume {
     pub(super) fn read_sector(&self, lba: Lba, buf: &mut [u8]) -> Result<(), VolumeError> {
         let mut result = Ok(());
         let version = self.version(lba).load(Ordering::SeqCst);
-        let target = Target { lba, request: 0, buf, source: Source::Unclear, version };
+        let target = Target { lba, request: 0, buf, source: Source::Unknown, version };
         self.read_sectors(&mut [target], &mut |_, error| result = Err(error));
         result
     }
@@ -139,7 +141,7 @@ impl SealedVolume {
     fn choose_sources(&self, targets: &mut [Target<'_>]) -> u64 {
         let map = self.map();
         let mut seals = self.seals();
-        for target in targets.iter_mut().filter(|target| !matches!(target.source, Source::Done)) {
+        for target in targets.iter_mut().filter(|target| matches!(target.source, Source::Unknown)) {
             let object = self.layout.object_of(target.lba);
             target.source = match map.exists(&self.layout, object) {
                 Err(UnreadableZone) => Source::Unclear,

@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 
 use sealdisk_cipher::{Sealed, SealedForm};
 use sealdisk_layout::{ObjectNumber, ZoneMap, ZoneNumber};
-use sealdisk_store::{AlignedBuf, ReadExtent};
+use sealdisk_store::{AlignedBuf, Operation, ReadExtent, StoreError};
 use sealdisk_units::{Lba, SECTOR_SIZE};
 
+use super::page_pool::FreshPage;
 use super::write_back::Content;
 use super::{Log, MapPage, SealedVolume};
 use crate::journal::record::Record;
-use crate::journal::scan::{BadJournal, Frame, read_frames};
+use crate::journal::scan::{Frame, Scan, read_frames};
 use crate::{OpenError, VolumeError};
 
 /// A content that the journal offers for a sector.
@@ -31,30 +32,40 @@ enum Candidate {
     InPlace(Sealed),
 }
 
+/// A candidate and the frame that offers it.
+type Offer = (u64, Candidate);
+
+/// Sectors that are looked at together.
+const SECTORS_AT_ONCE: usize = 256;
+
 /// What the journal says of one object.
 #[derive(Default)]
 struct ObjectHistory {
     /// The frame in which it began to exist.
     created: Option<u64>,
     /// For each sector the frames that speak of it, oldest first.
-    sectors: BTreeMap<Lba, Vec<(u64, Candidate)>>,
+    sectors: BTreeMap<Lba, Vec<Offer>>,
 }
 
 impl SealedVolume {
-    /// Builds the state that the journal describes, and where the volume is writable, puts it in place.
+    /// Builds the state that the journal describes, and where the volume is writable, puts it in place. Read-only, a damaged
+    /// journal is used as far as it goes, so that what is there can be saved.
     pub(super) fn recover(&self) -> Result<(), OpenError> {
         let mut log = self.log();
         let tail = log.superblock.tail;
-        let (frames, ring) = read_frames(&*self.store, self.layout.journal(), tail, &self.codec, |record, page| {
-            self.payload_is_whole(record, page)
-        })
-        .map_err(|error| match error {
-            BadJournal::Store(error) => OpenError::Store(error),
-            damaged => OpenError::DamagedJournal(damaged.to_string()),
-        })?;
-        if log.superblock.clean && !frames.is_empty() {
-            let reason = "the superblock is older than the journal; it was put back".to_owned();
-            return Err(OpenError::DamagedJournal(reason));
+        let Scan { frames, ring, damage } =
+            read_frames(&*self.store, self.layout.journal(), tail, &self.codec, |record, page| {
+                self.payload_is_whole(record, page)
+            })?;
+        let damage = damage.map(|damage| damage.to_string()).or_else(|| {
+            let newer = log.superblock.clean && !frames.is_empty();
+            newer.then(|| "the superblock is older than the journal: it was put back".to_owned())
+        });
+        if let Some(damage) = damage {
+            if !self.read_only {
+                return Err(OpenError::DamagedJournal(damage));
+            }
+            let _ = self.damage.set(damage);
         }
         log.ring = ring;
         let (objects, maps) = replay(frames, self);
@@ -102,60 +113,94 @@ impl SealedVolume {
             let mut seals = self.seals();
             pages.into_iter().for_each(|(number, page)| seals.insert_new(number, page, frame));
         }
+        let sectors: Vec<_> = history.sectors.into_iter().collect();
+        for some in sectors.chunks(SECTORS_AT_ONCE) {
+            self.recover_sectors(log, some)?;
+        }
+        Ok(())
+    }
+
+    /// Finds for each sector the newest content that can be had.
+    fn recover_sectors(&self, log: &mut Log, sectors: &[(Lba, Vec<Offer>)]) -> Result<(), VolumeError> {
+        let lying = self.read_in_place(sectors)?;
         let mut in_place = Vec::new();
-        for (lba, candidates) in history.sectors {
-            for (frame, candidate) in candidates.into_iter().rev() {
+        for (lba, offers) in sectors {
+            let data = lying.get(lba);
+            for (frame, candidate) in offers.iter().rev() {
                 match candidate {
                     Candidate::Zero => {
-                        let waiting = self.write_back().recover(lba, Content::Zero, frame);
+                        let waiting = self.write_back().recover(*lba, Content::Zero, *frame);
                         log.place_later.push(waiting);
                     }
                     Candidate::Data(sealed, offset) => {
-                        let mut page = self
-                            .pool
-                            .lend(1)
-                            .and_then(|mut pages| pages.pop())
-                            .expect("a page for every page of the journal");
+                        let mut page = self.page_for_recovery()?;
                         self.store
-                            .read(&mut [ReadExtent { offset, buf: page.bytes_mut() }])
+                            .read(&mut [ReadExtent { offset: *offset, buf: page.bytes_mut() }])
                             .map_err(|error| self.store_error(error))?;
-                        let content = Content::Sector(page.freeze(), sealed);
-                        let waiting = self.write_back().recover(lba, content, frame);
+                        let content = Content::Sector(page.freeze(), *sealed);
+                        let waiting = self.write_back().recover(*lba, content, *frame);
                         log.place_later.push(waiting);
                     }
                     Candidate::InPlace(sealed) => {
-                        if !self.lies_in_place(lba, &sealed)? {
+                        let Some(data) = data else { continue };
+                        if self.sealer.open_sealed(*lba, sealed, &mut data.to_vec()).is_err() {
                             continue;
                         }
-                        in_place.push((lba, sealed, frame));
+                        in_place.push((*lba, *sealed, *frame, &data[..]));
                     }
                 }
                 break;
             }
         }
-        self.adopt_in_place(&in_place)
+        self.adopt_in_place(log, &in_place)
     }
 
-    /// Whether what lies in the sector's place opens under this seal.
-    fn lies_in_place(&self, lba: Lba, sealed: &Sealed) -> Result<bool, VolumeError> {
-        let mut sector = AlignedBuf::new(SECTOR_SIZE);
-        let offset = self.layout.place(lba).data.offset;
-        self.store.read(&mut [ReadExtent { offset, buf: &mut sector }]).map_err(|error| self.store_error(error))?;
-        Ok(self.sealer.open_sealed(lba, sealed, &mut sector).is_ok())
+    /// What lies in the places of those sectors that a frame speaks of by seal only.
+    fn read_in_place(&self, sectors: &[(Lba, Vec<Offer>)]) -> Result<BTreeMap<Lba, AlignedBuf>, VolumeError> {
+        let promised = sectors.iter().filter(|(_, offers)| matches!(offers.last(), Some((_, Candidate::InPlace(_)))));
+        let mut found: BTreeMap<Lba, AlignedBuf> =
+            promised.map(|(lba, _)| (*lba, AlignedBuf::new(SECTOR_SIZE))).collect();
+        let extents = found.iter_mut();
+        let mut extents: Vec<_> = extents
+            .map(|(lba, buf)| ReadExtent { offset: self.layout.place(*lba).data.offset, buf: &mut buf[..] })
+            .collect();
+        self.store.read(&mut extents).map_err(|error| self.store_error(error))?;
+        drop(extents);
+        Ok(found)
     }
 
-    /// Seals of sectors that lie in place enter the cache.
-    fn adopt_in_place(&self, sectors: &[(Lba, Sealed, u64)]) -> Result<(), VolumeError> {
-        self.load_seal_pages(sectors.iter().map(|(lba, ..)| *lba))?;
+    fn page_for_recovery(&self) -> Result<FreshPage, VolumeError> {
+        let page = self.pool.lend(1).and_then(|mut pages| pages.pop());
+        page.ok_or_else(|| {
+            let full = StoreError::new(Operation::Read(self.layout.journal()), std::io::ErrorKind::OutOfMemory);
+            self.store_error(full)
+        })
+    }
+
+    /// Seals of sectors that lie in place enter the cache. A sector whose seal page cannot be read waits in memory.
+    fn adopt_in_place(&self, log: &mut Log, sectors: &[(Lba, Sealed, u64, &[u8])]) -> Result<(), VolumeError> {
         let nonces = self.draw_nonces(sectors.len())?;
-        let mut seals = self.seals();
-        for ((lba, sealed, frame), nonce) in sectors.iter().zip(nonces) {
-            let place = self.layout.place(*lba);
-            let seal = match sealed.form {
-                SealedForm::Plain => sealed.seal,
-                SealedForm::Folded => self.sealer.fold_mark(*lba, nonce),
-            };
-            seals.set(place.seal_page, place.seal_offset, &seal, *frame);
+        let mut unread = Vec::new();
+        self.with_seal_pages(sectors.iter().map(|(lba, ..)| *lba), |seals| {
+            for (sector, nonce) in sectors.iter().zip(nonces) {
+                let (lba, sealed, frame, _) = sector;
+                let place = self.layout.place(*lba);
+                if seals.get(place.seal_page).is_none() {
+                    unread.push(sector);
+                    continue;
+                }
+                let seal = match sealed.form {
+                    SealedForm::Plain => sealed.seal,
+                    SealedForm::Folded => self.sealer.fold_mark(*lba, nonce),
+                };
+                seals.set(place.seal_page, place.seal_offset, &seal, *frame);
+            }
+        });
+        for (lba, sealed, frame, data) in unread {
+            let mut page = self.page_for_recovery()?;
+            page.bytes_mut().copy_from_slice(data);
+            let waiting = self.write_back().recover(*lba, Content::Sector(page.freeze(), *sealed), *frame);
+            log.placed.push(waiting);
         }
         Ok(())
     }

@@ -23,12 +23,13 @@ pub(crate) struct SealCache {
     dirty: usize,
     clock: u64,
     changes: u64,
+    held: bool,
 }
 
 impl SealCache {
     /// A cache that keeps about `capacity` pages.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { pages: HashMap::new(), capacity: capacity.max(64), dirty: 0, clock: 0, changes: 0 }
+        Self { pages: HashMap::new(), capacity: capacity.max(64), dirty: 0, clock: 0, changes: 0, held: false }
     }
 
     /// The page, if it is here.
@@ -59,8 +60,8 @@ impl SealCache {
     }
 
     /// Puts a seal into a page that is here. `frame` is the journal frame that also holds the seal.
-    pub(crate) fn set(&mut self, number: SealPageNumber, offset: usize, seal: &Seal, frame: u64) -> bool {
-        let Some(cached) = self.pages.get_mut(&number) else { return false };
+    pub(crate) fn set(&mut self, number: SealPageNumber, offset: usize, seal: &Seal, frame: u64) {
+        let cached = self.pages.get_mut(&number).expect("the caller has seen the page");
         let bytes = seal.as_bytes();
         cached.page[offset..offset + bytes.len()].copy_from_slice(bytes);
         self.changes += 1;
@@ -71,7 +72,6 @@ impl SealCache {
                 self.dirty += 1;
             }
         }
-        true
     }
 
     /// A page that the store does not have: that of a new object.
@@ -111,22 +111,25 @@ impl SealCache {
         self.capacity
     }
 
-    /// Copies of all dirty pages in the order of their numbers.
-    pub(crate) fn dirty_pages(&self) -> Vec<(SealPageNumber, Box<SealPage>)> {
-        let mut pages: Vec<_> = self
-            .pages
-            .iter()
-            .filter(|(_, cached)| cached.dirty_since.is_some())
-            .map(|(number, cached)| (*number, cached.page.clone()))
-            .collect();
-        pages.sort_unstable_by_key(|(number, _)| *number);
+    /// The numbers of all dirty pages, in order.
+    pub(crate) fn dirty_pages(&self) -> Vec<SealPageNumber> {
+        let dirty = self.pages.iter().filter(|(_, cached)| cached.dirty_since.is_some());
+        let mut pages: Vec<_> = dirty.map(|(number, _)| *number).collect();
+        pages.sort_unstable();
         pages
     }
 
+    /// Copies pages that are here, one after the other.
+    pub(crate) fn copy_out(&self, pages: &[SealPageNumber], out: &mut [u8]) {
+        for (number, buf) in pages.iter().zip(out.chunks_exact_mut(size_of::<SealPage>())) {
+            buf.copy_from_slice(&self.pages[number].page[..]);
+        }
+    }
+
     /// The store has these pages as they are here. The caller has kept changes away since `dirty_pages`.
-    pub(crate) fn cleaned(&mut self, pages: impl Iterator<Item = SealPageNumber>) {
+    pub(crate) fn cleaned(&mut self, pages: &[SealPageNumber]) {
         for number in pages {
-            if let Some(cached) = self.pages.get_mut(&number)
+            if let Some(cached) = self.pages.get_mut(number)
                 && cached.dirty_since.take().is_some()
             {
                 self.dirty -= 1;
@@ -135,9 +138,14 @@ impl SealCache {
         self.shrink();
     }
 
+    /// Whether pages must stay: somebody has brought them here to change them.
+    pub(crate) fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
     /// Forgets clean pages that were not used lately, where there are too many.
     pub(crate) fn shrink(&mut self) {
-        if self.pages.len() <= self.capacity {
+        if self.held || self.pages.len() <= self.capacity {
             return;
         }
         // Forget down to seven eighths, so that this linear pass is rare.

@@ -105,6 +105,14 @@ impl WriteBack {
         let stamp = self.last_stamp;
         self.entries.entry(lba).or_default().dirty = Some((content, stamp));
         self.dirty.push_back(Waiting { lba, stamp });
+        // Writing the same sectors over and over leaves stale places in the queue.
+        if self.dirty.len() > 2 * self.entries.len() + 1024 {
+            let entries = &self.entries;
+            self.dirty.retain(|waiting| {
+                let dirty = entries.get(&waiting.lba).and_then(|entry| entry.dirty.as_ref());
+                dirty.is_some_and(|(_, stamp)| *stamp == waiting.stamp)
+            });
+        }
     }
 
     /// Recovery found this sector's content in a journal frame.
