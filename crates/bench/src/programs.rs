@@ -34,7 +34,8 @@ impl Program {
     /// Where it lies.
     pub(crate) fn find(self) -> Result<PathBuf, BenchError> {
         let on_path = std::env::var_os("PATH").unwrap_or_default();
-        let usual = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+        // What only root needs lies where only root looks.
+        let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from);
         std::env::split_paths(&on_path)
             .chain(usual)
             .chain(newest_postgres())
