@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::{Payload, PlainPayload};
-use sealdisk_store::{Fault, FaultStore, Image, MemoryStore, Store};
+use sealdisk_store::{Choices, Fault, FaultStore, Image, MemoryStore, Store};
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE, StoreRange};
 use sealdisk_volume::{OpenOptions, Space, State, Volume, VolumeErrorKind};
 use support::{Fixture, Random, key, read, write};
@@ -190,4 +190,165 @@ fn a_plain_volume_reports_the_same_failures() {
     assert_eq!(volume.flush().unwrap_err().kind(), VolumeErrorKind::Failed);
     assert_eq!(write(&volume, 0, &noise(2)).unwrap_err().kind(), VolumeErrorKind::Failed);
     assert_eq!(store.size().unwrap(), 2 << 20);
+}
+
+/// Loses everything that no sync covered.
+struct LoseAll;
+
+impl Choices for LoseAll {
+    fn below(&mut self, _: u64) -> u64 {
+        0
+    }
+}
+
+fn power_loss(store: &FaultStore) -> Arc<MemoryStore> {
+    let history = store.history();
+    Arc::new(MemoryStore::from_image(history.crash(history.events.len(), 512, &mut LoseAll), 4096))
+}
+
+#[test]
+fn a_flush_after_a_failure_in_the_background_is_honest() {
+    let (fixture, store, volume) = open();
+    for lba in 0..100 {
+        write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+    }
+    // Journaled by seal only, and then the data cannot be put in place.
+    volume.tidy(true).unwrap();
+    store.inject(Fault::WritesAfter(0, ENOSPC));
+    assert!(volume.tidy(true).is_err());
+    for _ in 0..2 {
+        assert_eq!(volume.flush().unwrap_err().kind(), VolumeErrorKind::NoSpace);
+    }
+    store.heal();
+    volume.flush().unwrap();
+    expect(&fixture.open(power_loss(&store)).unwrap(), 0..100);
+}
+
+#[test]
+fn a_frame_that_failed_is_never_found_instead_of_the_next_one() {
+    for fill in 1..80 {
+        let fixture = fixture();
+        let store = Arc::new(FaultStore::new(fixture.formatted(), 4096));
+        let volume = fixture.open(store.clone()).unwrap();
+        for n in 0..fill {
+            for k in 0..3 {
+                write(&volume, (n + k) % 10 * SECTOR, &noise(n)).unwrap();
+            }
+            volume.flush().unwrap();
+            while volume.tidy(true).unwrap() {}
+        }
+        for lba in 100..164 {
+            write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+        }
+        volume.tidy(true).unwrap();
+        write(&volume, 20 * SECTOR, &noise(5000)).unwrap();
+        // The frame lands; what it promised before does not.
+        store.inject(Fault::WritesAfter(2, ENOSPC));
+        let _ = volume.flush();
+        store.heal();
+        for lba in 20..60 {
+            write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+        }
+        volume.flush().unwrap();
+        expect(&fixture.open(power_loss(&store)).unwrap_or_else(|e| panic!("{fill}: {e}")), 20..60);
+    }
+}
+
+#[test]
+fn a_volume_closed_after_a_failed_frame_opens() {
+    let (fixture, store, volume) = open();
+    for lba in 0..100 {
+        write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+    }
+    volume.tidy(true).unwrap();
+    write(&volume, 2100 * SECTOR, &noise(7)).unwrap();
+    store.inject(Fault::WritesAfter(3, ENOSPC));
+    assert!(volume.flush().is_err());
+    store.heal();
+    let object = ByteRange::checked(2 * 1012 * SECTOR, 976 * SECTOR, volume.size()).unwrap();
+    volume.zero(object, Space::Free).unwrap();
+    volume.flush().unwrap();
+    let mut buf = vec![1; SECTOR_SIZE];
+    let after_crash = fixture.open(power_loss(&store)).unwrap();
+    read(&after_crash, 2100 * SECTOR, &mut buf).unwrap();
+    assert!(buf.iter().all(|byte| *byte == 0), "what was discarded and flushed stays so");
+    volume.close().unwrap();
+    expect(&fixture.open(Arc::new(MemoryStore::from_image(store.image(), 4096))).unwrap(), 0..100);
+}
+
+#[test]
+fn a_commit_that_writes_nothing_is_no_sync() {
+    let fixture = Fixture { atomicity: 512, size: 4000 * SECTOR, journal_len: 4 << 20, ..fixture() };
+    let store = Arc::new(FaultStore::new(fixture.formatted(), 512));
+    let volume = fixture.open(store.clone()).unwrap();
+    for lba in 0..700 {
+        write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+    }
+    volume.flush().unwrap();
+    while volume.tidy(true).unwrap() {}
+    for lba in 0..700 {
+        write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+    }
+    volume.flush().unwrap();
+    for lba in 1012..1112 {
+        write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+    }
+    volume.tidy(true).unwrap();
+    volume.tidy(true).unwrap();
+    // A zero sector of an object that does not exist: there is nothing to write for it.
+    volume.zero(ByteRange::checked(3000 * SECTOR, SECTOR, volume.size()).unwrap(), Space::Free).unwrap();
+    volume.flush().unwrap();
+    expect(&fixture.open(power_loss(&store)).unwrap(), 1012..1112);
+}
+
+#[test]
+fn one_unreadable_page_of_seals_stops_nobody_else() {
+    let (fixture, store, volume) = open();
+    for lba in 0..2500 {
+        write(&volume, lba * SECTOR, &noise(lba)).unwrap();
+    }
+    volume.close().unwrap();
+    let volume = fixture.open(store.clone()).unwrap();
+    let page = fixture.layout().seal_page(fixture.layout().place(Lba(0)).seal_page);
+    store.inject(Fault::Read(page));
+    write(&volume, 0, &noise(0)).unwrap();
+    volume.flush().unwrap();
+    for n in 0..5000 {
+        write(&volume, (200 + n % 2300) * SECTOR, &noise(200 + n % 2300)).unwrap();
+    }
+    volume.close().unwrap();
+    // It opens again, still with the bad page, and has everything that has its seals elsewhere.
+    let volume = fixture.open(store).unwrap();
+    expect(&volume, 0..1);
+    expect(&volume, 200..2500);
+    let mut buf = vec![0; SECTOR_SIZE];
+    assert!(read(&volume, SECTOR, &mut buf).is_err());
+}
+
+#[test]
+fn a_damaged_journal_is_read_as_far_as_it_goes() {
+    let (fixture, store, volume) = open();
+    for round in 0..3 {
+        for lba in 0..10 {
+            write(&volume, (10 * round + lba) * SECTOR, &noise(10 * round + lba)).unwrap();
+        }
+        volume.flush().unwrap();
+    }
+    let mut image = store.image();
+    let mut second = 4096;
+    let journal = fixture.layout().journal().offset;
+    loop {
+        let mut magic = [0; 8];
+        image.read(journal + second, &mut magic);
+        if magic == *b"SDJOURNL" {
+            break;
+        }
+        second += 4096;
+    }
+    image.write(journal + second, &[0; 16]);
+    let damaged = Arc::new(MemoryStore::from_image(image, 4096));
+    assert!(fixture.open(damaged.clone()).is_err());
+    let volume = support::read_only(damaged, &fixture.payload()).unwrap();
+    expect(&volume, 0..10);
+    assert!(volume.status().damage.is_some());
 }

@@ -211,6 +211,9 @@ impl SealedVolume {
         while self.place_some(log, usize::MAX)? > 0 {}
         self.sync()?;
         self.retire_placed(log)?;
+        if !log.placed.is_empty() {
+            self.journal_again(log)?;
+        }
         self.write_seals(log)?;
         self.record_tail(log, false)
     }

@@ -112,7 +112,8 @@ impl SealedVolume {
                     let seals = self.seals();
                     seals.dirty_count() > seals.capacity() / 4 * 3
                 };
-                if many_seals || log.promises > MOST_PROMISES {
+                let nearly_full = log.ring.used() > log.ring.len() / 4 * 3;
+                if many_seals || nearly_full || log.promises > MOST_PROMISES {
                     self.checkpoint(log)?;
                 }
                 Ok(taken.len())
@@ -199,17 +200,18 @@ impl SealedVolume {
 
     /// Writes a frame, together with what frames before promised to put in place, and syncs.
     pub(super) fn write_frame(&self, log: &mut Log, draft: &Draft<'_>, promises: Promises) -> Result<(), VolumeError> {
+        if log.ring.place(draft.frame_len()).is_none() {
+            self.checkpoint(log)?;
+        }
+        if self.append_frame(log, draft, promises)? { Ok(()) } else { Err(self.journal_is_full(log)) }
+    }
+
+    /// As [`write_frame`](Self::write_frame), where there is room for the frame; returns whether there was.
+    fn append_frame(&self, log: &mut Log, draft: &Draft<'_>, promises: Promises) -> Result<bool, VolumeError> {
+        let Some(slot) = log.ring.place(draft.frame_len()) else { return Ok(false) };
         self.wipe_stale_frame(log)?;
-        let mut list = Vec::new();
-        draft.records.iter().for_each(|record| record.encode(&mut list));
-        let frame_len = ((LIST_OFFSET + list.len()).next_multiple_of(PAGE) + draft.payload.len() * PAGE) as u64;
-        let slot = match log.ring.place(frame_len) {
-            Some(slot) => slot,
-            None => {
-                self.checkpoint(log)?;
-                log.ring.place(frame_len).ok_or_else(|| self.journal_is_full(log))?
-            }
-        };
+        let list = draft.list();
+        let frame_len = draft.frame_len();
         let JournalTail { sequence, previous_tag, .. } = log.ring.head();
         let header = FrameHeader {
             sequence,
@@ -245,6 +247,41 @@ impl SealedVolume {
         // What lay in place before this sync is durable now. Should nonces be wanting for its marks, it stays in memory and
         // in the journal until the next time; this frame is durable all the same.
         let _ = self.retire_placed(log);
+        Ok(true)
+    }
+
+    /// Journals anew what is in place and cannot leave the journal, because its seal pages cannot be read. Otherwise the
+    /// frames that hold it would fill the journal for good.
+    pub(super) fn journal_again(&self, log: &mut Log) -> Result<(), VolumeError> {
+        let stuck: Vec<(Waiting, Content)> = {
+            let write_back = self.write_back();
+            let content = |waiting: &Waiting| Some((*waiting, write_back.still_journaled(*waiting)?.content.clone()));
+            log.placed.iter().filter_map(content).collect()
+        };
+        for some in stuck.chunks(SECTORS_PER_FRAME.min(log.ring.len() as usize / PAGE / 8).max(1)) {
+            let sequence = log.ring.head().sequence;
+            let mut draft = Draft::default();
+            for (waiting, content) in some {
+                match content {
+                    Content::Zero => draft.push_zero(waiting.lba),
+                    Content::Sector(page, sealed) => {
+                        let check = self.check_of(page)?;
+                        draft.push(Record::Data { lba: waiting.lba, sealed: *sealed, check }, page);
+                    }
+                }
+            }
+            let placed = std::mem::take(&mut log.placed);
+            let appended = self.append_frame(log, &draft, Promises::Later);
+            log.placed.extend(placed);
+            if !appended? {
+                return Ok(());
+            }
+            let mut write_back = self.write_back();
+            for (waiting, content) in some {
+                write_back.set_journaled(*waiting, content.clone(), sequence, true);
+                write_back.set_placed(*waiting);
+            }
+        }
         Ok(())
     }
 
@@ -375,6 +412,18 @@ impl SealedVolume {
 }
 
 impl<'a> Draft<'a> {
+    /// The records as they are sealed.
+    fn list(&self) -> Vec<u8> {
+        let mut list = Vec::new();
+        self.records.iter().for_each(|record| record.encode(&mut list));
+        list
+    }
+
+    /// Bytes of the frame.
+    fn frame_len(&self) -> u64 {
+        ((LIST_OFFSET + self.list().len()).next_multiple_of(PAGE) + self.payload.len() * PAGE) as u64
+    }
+
     /// Adds a record with its payload page.
     pub(super) fn push(&mut self, record: Record, page: &'a [u8]) {
         self.records.push(record);
