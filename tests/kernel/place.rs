@@ -125,8 +125,11 @@ fn program() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         // The profile of this test, so that nothing is compiled twice.
         let profile = if cfg!(debug_assertions) { "test" } else { "release" };
-        let build = ["build", "--quiet", "--package", "sealdisk", "--bin", "sealdisk", "--profile", profile];
-        let messages = succeed(Command::new(cargo).args(build).args(["--message-format", "json"]));
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "sealdisk", "--bin", "sealdisk", "--profile", profile]);
+        let built = build.args(["--message-format", "json-render-diagnostics"]).output().unwrap();
+        assert!(built.status.success(), "sealdisk does not build: {}", String::from_utf8_lossy(&built.stderr));
+        let messages = String::from_utf8(built.stdout).unwrap();
         let executable = messages.lines().rev().find_map(|line| {
             let message: serde_json::Value = serde_json::from_str(line).ok()?;
             Some(PathBuf::from(message["executable"].as_str()?))
