@@ -13,7 +13,8 @@ test=(
     # Databases and file systems on sealed volumes.
     dosfstools mariadb-client mariadb-server redis-server redis-tools sqlite3 xfsprogs
     # Other implementations of what we implement.
-    cryptsetup-bin fio libnbd-bin nbdkit python3-libnbd python3-pip python3-venv qemu-block-extra qemu-utils
+    cryptsetup-bin fio gocryptfs libnbd-bin nbdkit python3-libnbd python3-pip python3-venv qemu-block-extra
+    qemu-system-common qemu-utils
     # A virtual machine with a kernel of Debian's.
     debian-archive-keyring qemu-system-x86
     # What is held against the command line, and what counts its system calls.
