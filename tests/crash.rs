@@ -9,14 +9,16 @@
 // A failed expectation here is a failed test.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::Payload;
-use sealdisk_store::{Choices, FaultStore, MemoryStore};
-use sealdisk_volume::Volume;
-use support::{Fixture, Model, Random, key, read, read_only};
+use sealdisk_store::{Choices, Fault, FaultStore, MemoryStore};
+use sealdisk_units::{ByteRange, SECTOR_SIZE};
+use sealdisk_volume::{Space, Volume};
+use support::{Fixture, Model, Random, key, read, read_only, write};
 
 /// States per run of the suite.
 const STATES: u64 = 100_000;
@@ -200,4 +202,89 @@ fn a_resize_that_crashes_leaves_the_old_size_or_the_new_one() {
     let seed = Random::seed_from_environment("resize");
     let checked: u64 = (0..20).map(|round| run_resize(seed.wrapping_add(round))).sum();
     println!("resize: {checked} states");
+}
+
+/// What a sector was given: the content, and whether the disk had said that it took it.
+type Given = (Vec<u8>, bool);
+
+/// Random work on a store that is full now and then, and then power is lost.
+fn run_with_failures(seed: u64) -> Result<(), String> {
+    const ENOSPC: i32 = 28;
+    const SECTOR: u64 = SECTOR_SIZE as u64;
+    let random = &mut Random::new(seed);
+    let fixture =
+        Fixture { size: 2500 * SECTOR, journal_len: [256 << 10, 1 << 20][random.below(2) as usize], ..fixture(random) };
+    let store = Arc::new(FaultStore::new(fixture.formatted(), fixture.atomicity));
+    let volume = fixture.open(store.clone()).unwrap();
+    let zero = || (vec![0; SECTOR_SIZE], true);
+    // For each sector what it was given, and the first of it that a crash may leave.
+    let mut sectors: BTreeMap<u64, (Vec<Given>, usize)> = BTreeMap::new();
+    let made_durable = |sectors: &mut BTreeMap<u64, (Vec<Given>, usize)>| {
+        for (given, floor) in sectors.values_mut() {
+            *floor = given.iter().rposition(|(_, taken)| *taken).unwrap();
+        }
+    };
+    for _ in 0..OPS {
+        let place = random.below(3) * 1012 + random.below(60);
+        match random.below(12) {
+            0..=4 => {
+                let count = [1, 3, 20, 70, 100][random.below(5) as usize];
+                for lba in place..(place + count).min(2500) {
+                    let mut content = vec![0; SECTOR_SIZE];
+                    let len = if random.one_in(3) { 300 } else { SECTOR_SIZE };
+                    random.fill(&mut content[..len]);
+                    let taken = write(&volume, lba * SECTOR, &content).is_ok();
+                    sectors.entry(lba).or_insert_with(|| (vec![zero()], 0)).0.push((content, taken));
+                }
+            }
+            5 => {
+                let whole = random.one_in(2);
+                let (first, count) = if whole { (place / 1012 * 1012, 1012) } else { (place, 1 + random.below(100)) };
+                let count = count.min(2500 - first);
+                let range = ByteRange::checked(first * SECTOR, count * SECTOR, volume.size()).unwrap();
+                let taken = volume.zero(range, Space::Free).is_ok();
+                for (given, _) in sectors.range_mut(first..first + count).map(|(_, sector)| sector) {
+                    given.push((zero().0, taken));
+                }
+            }
+            6 | 7 => {
+                if volume.flush().is_ok() {
+                    made_durable(&mut sectors);
+                }
+            }
+            8 | 9 => drop(volume.tidy(random.one_in(2))),
+            10 => store.inject(Fault::WritesAfter(random.below(80), ENOSPC)),
+            _ => store.heal(),
+        }
+    }
+    if random.one_in(3) {
+        store.heal();
+        volume.close().map_err(|error| format!("closing: {error}"))?;
+        made_durable(&mut sectors);
+    }
+    let history = store.history();
+    for crash in 0..4 {
+        let image = match crash {
+            0 => store.image(),
+            _ => history.crash(history.events.len(), fixture.atomicity, random),
+        };
+        let store = Arc::new(MemoryStore::from_image(image, fixture.atomicity));
+        let volume = fixture.open(store).map_err(|error| format!("crash {crash}: {error}"))?;
+        let mut buf = vec![0; SECTOR_SIZE];
+        for (lba, (given, floor)) in &sectors {
+            read(&volume, lba * SECTOR, &mut buf).map_err(|error| format!("crash {crash}: {error}"))?;
+            if !given[*floor..].iter().any(|(content, _)| *content == buf) {
+                return Err(format!("crash {crash}: sector {lba} has none of the contents that it may have"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn flushed_sectors_survive_a_full_store_and_then_a_crash() {
+    let seed = Random::seed_from_environment("full store");
+    for workload in (0..400).map(|round| seed.wrapping_add(round)) {
+        run_with_failures(workload).unwrap_or_else(|error| panic!("seed {workload}: {error}"));
+    }
 }

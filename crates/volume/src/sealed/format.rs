@@ -10,7 +10,7 @@ use crate::OpenError;
 use crate::open_error::no_randomness;
 
 /// Room for a few of the smallest frames, so that no frame ever overwrites the one before it.
-const SHORTEST_JOURNAL: u64 = 64 << 10;
+pub(super) const SHORTEST_JOURNAL: u64 = 64 << 10;
 
 /// The journal of a volume of `size` bytes: a thirty-second of it, between 4 and 64 MiB.
 pub(crate) fn journal_len_for(size: u64) -> u64 {

@@ -8,6 +8,7 @@ use sealdisk_layout::{BadSuperblock, PackedLayout, SealedPayload, Superblock, Un
 use sealdisk_store::{AlignedBuf, ReadExtent, Store};
 use sealdisk_units::StoreRange;
 
+use super::format::SHORTEST_JOURNAL;
 use super::page_pool::PagePool;
 use super::seal_cache::{SealCache, SealPage};
 use super::write_back::WriteBack;
@@ -77,6 +78,10 @@ impl SealedVolume {
         let context = key_context(payload, &description);
         let superblock_mac = superblock_mac(key, &context);
         let superblock = read_superblock(&*store, payload, &superblock_mac)?;
+        if superblock.key_epoch != 0 || superblock.journal_len < SHORTEST_JOURNAL {
+            let reason = "the volume uses something that this program does not know; use a newer sealdisk";
+            return Err(OpenError::BadPayload(reason.to_owned()));
+        }
         let layout = PackedLayout::new(payload.offset, superblock.journal_len, payload.cipher.seal_len());
         let cipher = metadata_cipher(key, &context);
         let check_len = if payload.cipher.is_authenticated() { 0 } else { cipher.seal_len() };
