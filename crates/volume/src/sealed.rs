@@ -8,11 +8,14 @@
 //! Locks, in the order in which they are taken: `log`, then `map`, then `seals`, then `write_back`. The log's holder is
 //! the only one who writes to the store.
 
+mod append;
 mod checkpoint;
 mod commit;
 mod discard;
 mod format;
 mod inspect;
+mod key_context;
+mod objects;
 mod open;
 mod page_pool;
 mod read;

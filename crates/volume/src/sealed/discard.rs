@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use sealdisk_layout::ObjectNumber;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE, SectorRange, StoreRange};
 
-use super::commit::{Draft, Promises};
+use super::append::{Draft, Promises};
 use super::write_back::Content;
 use super::{SealedVolume, UnreadableZone};
 use crate::journal::record::Record;

@@ -5,7 +5,7 @@ use sealdisk_layout::{JournalTail, MAX_VOLUME_SIZE, PackedLayout, SealedPayload,
 use sealdisk_store::{AlignedBuf, Store, WriteExtent};
 use sealdisk_units::OBJECT_SIZE;
 
-use super::open::{description, key_context};
+use super::key_context::{description, key_context};
 use crate::OpenError;
 use crate::open_error::no_randomness;
 

@@ -3,12 +3,13 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use sealdisk_cipher::{KeyContext, SuperblockMac, VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
+use sealdisk_cipher::{SuperblockMac, VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
 use sealdisk_layout::{BadSuperblock, PackedLayout, SealedPayload, Superblock, Unverified, ZoneMap, ZoneNumber};
 use sealdisk_store::{AlignedBuf, ReadExtent, Store};
 use sealdisk_units::StoreRange;
 
 use super::format::SHORTEST_JOURNAL;
+use super::key_context::{description, key_context};
 use super::page_pool::PagePool;
 use super::seal_cache::{SealCache, SealPage};
 use super::write_back::WriteBack;
@@ -17,18 +18,6 @@ use crate::journal::frame::FrameCodec;
 use crate::journal::record::RecordFormat;
 use crate::journal::ring::Ring;
 use crate::{OpenError, OpenOptions};
-
-/// The payload's description as text that derived keys are bound to: an edited header yields keys that open nothing.
-pub(super) fn description(payload: &SealedPayload) -> String {
-    let SealedPayload { layout, fold, offset, .. } = payload;
-    let fold = if *fold { "yes" } else { "no" };
-    format!("layout={layout} fold={fold} offset={offset}")
-}
-
-/// What the keys of a volume with this payload are derived from, beside the volume key.
-pub(super) fn key_context<'a>(payload: &SealedPayload, description: &'a str) -> KeyContext<'a> {
-    KeyContext { cipher: payload.cipher, lineage: payload.lineage, context: description, epoch: 0 }
-}
 
 /// The newest superblock that the key vouches for.
 pub(super) fn read_superblock(

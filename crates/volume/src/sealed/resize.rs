@@ -12,7 +12,8 @@ use sealdisk_units::ByteRange;
 
 use super::SealedVolume;
 use super::format::write_empty_zones;
-use super::open::{description, key_context, read_superblock};
+use super::key_context::{description, key_context};
+use super::open::read_superblock;
 use crate::{OpenError, OpenOptions, Space};
 
 /// Grows a volume, or shrinks it where `force` says that what lies behind the new end may go.
