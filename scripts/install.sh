@@ -57,7 +57,7 @@ missing=()
 for package in "${wanted[@]}"; do
     is_installed "$package" || missing+=("$package")
 done
-if ! command -v cargo >/dev/null && ! is_installed rustup && apt-cache show rustup >/dev/null 2>&1; then
+if ! command -v cargo >/dev/null && ! is_installed rustup && [[ -n $(apt-cache madison rustup) ]]; then
     missing+=(rustup) # Debian has it from version 13 on
 fi
 if [[ ${#missing[@]} -gt 0 ]]; then
