@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::volume::Kind;
 
-/// How long nothing must have been written before the journal is emptied.
-const IDLE_AFTER: Duration = Duration::from_secs(2);
+/// How often the thread looks whether anything was written. What waits longer than this while nothing is written goes to
+/// its place.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Keeps a sealed volume tidy until it is dropped.
 pub(crate) struct Keeper {
@@ -19,7 +20,9 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Shared {
     /// Something was written since the thread last looked.
-    written: Mutex<bool>,
+    written: AtomicBool,
+    /// The thread shall look now.
+    called: Mutex<bool>,
     changed: Condvar,
     stop: AtomicBool,
 }
@@ -36,11 +39,17 @@ impl Keeper {
         Self { shared, thread }
     }
 
-    /// Something was written.
-    pub(crate) fn wake(&self) {
-        let mut written = self.shared.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*written {
-            *written = true;
+    /// Something was written; the thread notices in its own time. (Waking it for every write would cost each a switch
+    /// of tasks.)
+    pub(crate) fn note_write(&self) {
+        self.shared.written.store(true, Ordering::Relaxed);
+    }
+
+    /// There is much to do.
+    pub(crate) fn call(&self) {
+        let mut called = self.shared.called.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*called {
+            *called = true;
             self.shared.changed.notify_one();
         }
     }
@@ -49,7 +58,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.wake();
+        self.call();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -65,12 +74,14 @@ fn keep(kind: &Kind, shared: &Shared) {
         if busy {
             continue;
         }
-        let written = shared.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut written, timeout) = shared
+        let called = shared.called.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut called, timeout) = shared
             .changed
-            .wait_timeout_while(written, IDLE_AFTER, |written| !*written && !shared.stop.load(Ordering::SeqCst))
+            .wait_timeout_while(called, LOOKS_EVERY, |called| !*called && !shared.stop.load(Ordering::SeqCst))
             .unwrap_or_else(PoisonError::into_inner);
-        *written = false;
-        idle = timeout.timed_out();
+        *called = false;
+        // Two looks in a row without a write between them.
+        let written = shared.written.swap(false, Ordering::Relaxed);
+        idle = timeout.timed_out() && !written;
     }
 }

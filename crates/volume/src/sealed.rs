@@ -26,7 +26,7 @@ mod write;
 mod write_back;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sealdisk_cipher::{FreshNonce, Nonces, SectorSealer, SuperblockMac};
@@ -68,6 +68,8 @@ pub(crate) struct SealedVolume {
     durable_stamp: AtomicU64,
     /// Rises with every write to a sector of the stripe.
     versions: Vec<AtomicU64>,
+    /// Whether a checkpoint would be welcome.
+    journal_half_full: AtomicBool,
     /// Why the volume takes no more writes.
     failed: OnceLock<String>,
     /// What is known to be missing of a volume that was opened read-only all the same.

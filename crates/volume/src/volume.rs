@@ -191,9 +191,7 @@ impl Volume {
             Kind::Plain(plain) => plain.write(batch),
             Kind::Sealed(sealed) => sealed.write(batch),
         }
-        if let Some(keeper) = &self.keeper {
-            keeper.wake();
-        }
+        self.mind_the_keeper();
     }
 
     /// Makes the range read as zeros.
@@ -211,7 +209,20 @@ impl Volume {
     pub fn flush(&self) -> Result<(), VolumeError> {
         match &*self.kind {
             Kind::Plain(plain) => plain.flush(),
-            Kind::Sealed(sealed) => sealed.flush(),
+            Kind::Sealed(sealed) => {
+                let flushed = sealed.flush();
+                self.mind_the_keeper();
+                flushed
+            }
+        }
+    }
+
+    fn mind_the_keeper(&self) {
+        if let (Some(keeper), Kind::Sealed(sealed)) = (&self.keeper, &*self.kind) {
+            keeper.note_write();
+            if sealed.is_crowded() {
+                keeper.call();
+            }
         }
     }
 

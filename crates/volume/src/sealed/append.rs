@@ -1,5 +1,7 @@
 //! Writing one frame of the journal.
 
+use std::sync::atomic::Ordering;
+
 use sealdisk_cipher::Seal;
 use sealdisk_layout::JournalTail;
 use sealdisk_store::{AlignedBuf, Operation, StoreError, WriteExtent};
@@ -83,6 +85,7 @@ impl SealedVolume {
         log.placed.extend(promised.iter().map(|place| place.waiting));
         self.sync()?;
         log.ring.append(slot, frame_len, tag);
+        self.journal_half_full.store(log.ring.used() > log.ring.len() / 2, Ordering::Relaxed);
         // What lay in place before this sync is durable now. Should nonces be wanting for its marks, it stays in memory and
         // in the journal until the next time; this frame is durable all the same.
         let _ = self.retire_placed(log);

@@ -1,6 +1,7 @@
 //! Checkpoints: sectors go to their places, then their seals, and the journal gets its room back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sealdisk_cipher::{Form, Sealed, SealedForm};
 use sealdisk_layout::{PackedLayout, SealPageNumber, Superblock};
@@ -255,6 +256,7 @@ impl SealedVolume {
         self.sync()?;
         log.superblock = superblock;
         log.ring.tail_recorded(tail);
+        self.journal_half_full.store(log.ring.used() > log.ring.len() / 2, Ordering::Relaxed);
         if is_empty {
             log.promises = 0;
         }
@@ -278,6 +280,14 @@ impl SealedVolume {
         let mut log = self.log();
         self.checkpoint(&mut log)?;
         self.record_tail(&mut log, true)
+    }
+
+    /// Whether so much waits that background work should not.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let count = self.pool.count();
+        self.journal_half_full.load(Ordering::Relaxed)
+            || self.pool.in_use() > count / 2
+            || self.write_back().dirty_bound() > count / 8
     }
 
     /// Work that is done while nobody waits for it. `idle`: nothing was written for a while. Returns whether there was

@@ -1,6 +1,6 @@
 //! Opening a sealed volume: believing its superblock, its map and its journal, in that order.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use sealdisk_cipher::{SuperblockMac, VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
@@ -107,6 +107,7 @@ impl SealedVolume {
             write_back: Mutex::new(WriteBack::default()),
             durable_stamp: AtomicU64::new(0),
             versions: (0..VERSION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            journal_half_full: AtomicBool::new(false),
             failed: OnceLock::new(),
             damage: OnceLock::new(),
             store,
