@@ -56,6 +56,11 @@ impl Machine {
         }
     }
 
+    /// What others were doing before the benchmark began, if it was enough to disturb it.
+    pub(crate) fn was_busy(&self) -> Option<f64> {
+        self.load.first().copied().filter(|load| *load > self.processors as f64 / 2.0)
+    }
+
     /// Notes what others are doing.
     pub(crate) fn note_load(&mut self) {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -88,6 +93,14 @@ mod tests {
         let mounts = "/dev/a / ext4 rw 0 0\n/dev/b /us xfs rw 0 0\n/dev/c /usr xfs ro,noatime 0 0\n";
         assert_eq!(file_system_of(mounts, Path::new("/usr")).unwrap(), "xfs on /dev/c (ro,noatime)");
         assert_eq!(file_system_of(mounts, Path::new("/")).unwrap(), "ext4 on /dev/a (rw)");
+    }
+
+    #[test]
+    fn a_busy_machine_is_noticed_by_the_load_before_the_benchmark() {
+        let machine = |load: &[f64]| Machine { processors: 2, load: load.to_vec(), ..Machine::default() };
+        assert_eq!(machine(&[5.0, 1.0]).was_busy(), Some(5.0));
+        assert_eq!(machine(&[0.9, 7.0]).was_busy(), None);
+        assert_eq!(machine(&[]).was_busy(), None);
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn empty_results(options: &Options, machine: Machine) -> Results {
         ("rounds", format!("{}, in turn", options.rounds)),
         (
             "before each run",
-            "disk attached, file system mounted, server started, pgbench's own vacuum, checkpoint, page cache dropped"
+            "disk attached, file system mounted, server started, small tables vacuumed, history truncated, checkpoint, page cache dropped"
                 .to_owned(),
         ),
         ("after each run", "checkpoint, server stopped, file system unmounted, disk detached".to_owned()),

@@ -95,6 +95,13 @@ impl<'a> Report<'a> {
         if self.results.quick {
             document.push(Block::Warning("A quick look: too few and too short runs to conclude anything from.".into()));
         }
+        if let Some(load) = self.results.machine.was_busy() {
+            document.push(Block::Warning(format!(
+                "The machine was busy with other work when this began (load average {load:.1} on {} processors): figures are \
+                 low, and spreads are wide.",
+                self.results.machine.processors
+            )));
+        }
         self.left_out(&mut document);
         self.targets(&mut document);
         self.figures(&mut document);
