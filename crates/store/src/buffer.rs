@@ -45,13 +45,6 @@ impl AlignedBuf {
         Self { start, len }
     }
 
-    /// Makes the buffer `len` bytes long, by new allocation where it has another length. Contents are unspecified.
-    pub fn resize_discarding(&mut self, len: usize) {
-        if self.len != len {
-            *self = Self::new(len);
-        }
-    }
-
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len, PAGE_SIZE).expect("a buffer is smaller than the address space")
     }

@@ -54,13 +54,6 @@ impl SectorRange {
         (self.first..self.end()).contains(&lba)
     }
 
-    /// The sectors that both ranges hold.
-    pub fn intersection(&self, other: &Self) -> Self {
-        let first = self.first.max(other.first);
-        let end = self.end().min(other.end());
-        Self::new(first, end.0.saturating_sub(first.0))
-    }
-
     /// Every sector in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Lba> + use<> {
         (self.first.0..self.end().0).map(Lba)

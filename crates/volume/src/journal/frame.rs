@@ -26,7 +26,7 @@ const MAGIC: [u8; 8] = *b"SDJOURNL";
 const CLEAR_LEN: usize = 40;
 const SEAL_OFFSET: usize = CLEAR_LEN;
 /// Where the sealed list begins.
-pub(crate) const LIST_OFFSET: usize = 96;
+const LIST_OFFSET: usize = 96;
 
 const _: () = assert!(SEAL_OFFSET + MAX_SEAL_LEN <= LIST_OFFSET);
 

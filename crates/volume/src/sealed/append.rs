@@ -10,7 +10,7 @@ use sealdisk_units::{Lba, SectorRange};
 use super::write_back::{Content, Waiting};
 use super::{Log, SealedVolume};
 use crate::VolumeError;
-use crate::journal::frame::{FrameHeader, LIST_OFFSET, PAGE};
+use crate::journal::frame::{FrameHeader, PAGE};
 use crate::journal::record::Record;
 
 /// Sectors in one frame at most: 8 MiB of data.
@@ -39,20 +39,19 @@ impl SealedVolume {
         SECTORS_PER_FRAME.min(log.ring.len() as usize / PAGE / 8).max(1)
     }
 
-    /// Writes a frame, together with what frames before promised to put in place, and syncs.
-    pub(super) fn write_frame(&self, log: &mut Log, draft: &Draft<'_>, promises: Promises) -> Result<(), VolumeError> {
-        if log.ring.place(draft.frame_len()).is_none() {
-            self.checkpoint(log)?;
+    /// Writes a frame, together with what frames before promised to put in place, and syncs. Returns the frame's number,
+    /// which is known only now: making room for it may take a frame of its own.
+    pub(super) fn write_frame(&self, log: &mut Log, draft: &Draft<'_>, promises: Promises) -> Result<u64, VolumeError> {
+        if let Some(sequence) = self.append_frame(log, draft, promises)? {
+            return Ok(sequence);
         }
-        if self.append_frame(log, draft, promises)? { Ok(()) } else { Err(self.journal_is_full(log)) }
+        self.checkpoint(log)?;
+        self.append_frame(log, draft, promises)?.ok_or_else(|| self.journal_is_full(log))
     }
 
-    /// As [`write_frame`](Self::write_frame), where there is room for the frame; returns whether there was.
-    fn append_frame(&self, log: &mut Log, draft: &Draft<'_>, promises: Promises) -> Result<bool, VolumeError> {
-        let Some(slot) = log.ring.place(draft.frame_len()) else { return Ok(false) };
-        self.wipe_stale_frame(log)?;
+    /// As [`write_frame`](Self::write_frame), where there is room for the frame; `None` where there is not.
+    fn append_frame(&self, log: &mut Log, draft: &Draft<'_>, promises: Promises) -> Result<Option<u64>, VolumeError> {
         let list = draft.list();
-        let frame_len = draft.frame_len();
         let JournalTail { sequence, previous_tag, .. } = log.ring.head();
         let header = FrameHeader {
             sequence,
@@ -60,7 +59,8 @@ impl SealedVolume {
             list_len: list.len() as u32,
             payload_pages: draft.payload.len() as u32,
         };
-        debug_assert_eq!(header.frame_len(), frame_len);
+        let Some(slot) = log.ring.place(header.frame_len()) else { return Ok(None) };
+        self.wipe_stale_frame(log)?;
         let mut first_part = AlignedBuf::new(header.list_end());
         let nonce = self.draw_nonces(1)?.next().expect("one nonce was asked for");
         let tag = self.codec.seal(&header, slot.position, &list, nonce, &mut first_part);
@@ -84,12 +84,12 @@ impl SealedVolume {
         }
         log.placed.extend(promised.iter().map(|place| place.waiting));
         self.sync()?;
-        log.ring.append(slot, frame_len, tag);
+        log.ring.append(slot, header.frame_len(), tag);
         self.journal_half_full.store(log.ring.used() > log.ring.len() / 2, Ordering::Relaxed);
         // What lay in place before this sync is durable now. Should nonces be wanting for its marks, it stays in memory and
         // in the journal until the next time; this frame is durable all the same.
         let _ = self.retire_placed(log);
-        Ok(true)
+        Ok(Some(sequence))
     }
 
     /// Journals anew what is in place and cannot leave the journal, because its seal pages cannot be read. Otherwise the
@@ -101,7 +101,6 @@ impl SealedVolume {
             log.placed.iter().filter_map(content).collect()
         };
         for some in stuck.chunks(self.sectors_per_frame(log)) {
-            let sequence = log.ring.head().sequence;
             let mut draft = Draft::default();
             for (waiting, content) in some {
                 match content {
@@ -115,9 +114,7 @@ impl SealedVolume {
             let placed = std::mem::take(&mut log.placed);
             let appended = self.append_frame(log, &draft, Promises::Later);
             log.placed.extend(placed);
-            if !appended? {
-                return Ok(());
-            }
+            let Some(sequence) = appended? else { return Ok(()) };
             let mut write_back = self.write_back();
             for (waiting, content) in some {
                 write_back.set_journaled(*waiting, content.clone(), sequence, true);
@@ -167,11 +164,6 @@ impl<'a> Draft<'a> {
         let mut list = Vec::new();
         self.records.iter().for_each(|record| record.encode(&mut list));
         list
-    }
-
-    /// Bytes of the frame.
-    fn frame_len(&self) -> u64 {
-        ((LIST_OFFSET + self.list().len()).next_multiple_of(PAGE) + self.payload.len() * PAGE) as u64
     }
 
     /// Adds a record with its payload page.

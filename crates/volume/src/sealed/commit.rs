@@ -120,7 +120,6 @@ impl SealedVolume {
             idle.iter().for_each(|(waiting, _)| write_back.retire(*waiting));
             return Ok(false);
         }
-        let sequence = log.ring.head().sequence;
         let creation = self.create_objects(&taken)?;
         let mut draft = Draft::default();
         draft.records.extend(creation.objects.iter().map(|object| Record::Create { object: *object }));
@@ -147,7 +146,7 @@ impl SealedVolume {
                 }
             }
         }
-        self.write_frame(log, &draft, Promises::Keep)?;
+        let sequence = self.write_frame(log, &draft, Promises::Keep)?;
         drop(draft);
 
         {

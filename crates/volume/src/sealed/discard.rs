@@ -103,8 +103,7 @@ impl SealedVolume {
                 for (zone, _, page) in &maps {
                     draft.push(Record::Map { zone: *zone }, &page[..]);
                 }
-                self.write_frame(&mut log, &draft, Promises::Later)?;
-                log.ring.head().sequence - 1
+                self.write_frame(&mut log, &draft, Promises::Later)?
             };
             self.adopt_maps(&mut log, maps, sequence);
         }
