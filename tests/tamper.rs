@@ -249,7 +249,7 @@ fn a_store_that_was_cut_off() {
 }
 
 #[test]
-fn a_changed_map_page_is_no_way_to_zeros() {
+fn a_map_page_changed_or_put_back_is_no_way_to_zeros() {
     every(|fixture, _, image, layout| {
         let map = layout.map_page(ZoneNumber(0));
         for place in [map.offset, map.offset + 48, map.end() - 1] {
@@ -262,6 +262,10 @@ fn a_changed_map_page_is_no_way_to_zeros() {
         zeroed.zero(map);
         let all: Vec<u64> = (0..SIZE / SECTOR_SIZE as u64).collect();
         expect_bad(&fixture, &zeroed, 2, &all);
+        // That of an earlier time, when nothing existed, says nothing of now.
+        let mut put_back = image.clone();
+        copy(&fixture.formatted(), map, &mut put_back, map.offset);
+        expect_bad(&fixture, &put_back, 2, &all);
         // And nothing is written where nobody knows what exists.
         let volume = fixture.open(Arc::new(MemoryStore::from_image(zeroed, 4096))).unwrap();
         assert!(write(&volume, 0, &[1; SECTOR_SIZE]).is_err());
@@ -271,7 +275,8 @@ fn a_changed_map_page_is_no_way_to_zeros() {
 #[test]
 fn an_edited_superblock() {
     every(|fixture, _, image, layout| {
-        for offset in [0, 8, 12, 16, 24, 32, 40, 48, 56, 64, 100, 4090] {
+        // The last two are a zone's tag, and nothing's.
+        for offset in [0, 8, 12, 16, 24, 32, 40, 48, 56, 64, 100, 4090, 4100, 8191] {
             // One copy: the other one serves. (The older one: the volume was closed in order, so nothing is missing.)
             for place in layout.superblocks() {
                 let mut edited = image.clone();

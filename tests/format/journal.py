@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 
 from aead import NotAuthentic
-from packed import PAGE, open_map, up
+from packed import PAGE, TAG, open_map, up
 from sealing import open_sealed
 
 DROP, CREATE, MAP, ZERO, DATA, DATA_FOLDED, IN_PLACE, IN_PLACE_FOLDED = range(1, 9)
@@ -25,13 +25,15 @@ class Record:
     seal: bytes = b""
     check: bytes = b""
     page: bytes = b""
+    tag: bytes = b""
 
     @property
     def folded(self):
         return self.kind in (DATA_FOLDED, IN_PLACE_FOLDED)
 
     def encode(self):
-        return bytes([self.kind]) + struct.pack(f"<{len(self.numbers)}Q", *self.numbers) + self.seal + self.check
+        numbers = struct.pack(f"<{len(self.numbers)}Q", *self.numbers)
+        return bytes([self.kind]) + numbers + self.tag + self.seal + self.check
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,11 @@ class Journal:
             kind, count = text[0], NUMBERS[text[0]]
             numbers = struct.unpack_from(f"<{count}Q", text, 1)
             text = text[1 + 8 * count :]
-            seal = check = page = b""
+            seal = check = page = tag = b""
+            if kind == MAP:
+                tag, text = text[:TAG], text[TAG:]
+                if len(tag) < TAG:
+                    raise IndexError
             if kind >= DATA:
                 seal, text = text[: sectors.seal_len], text[sectors.seal_len :]
                 if len(seal) < sectors.seal_len:
@@ -99,7 +105,7 @@ class Journal:
                 page = next(pages, None)
                 if page is None:
                     raise IndexError
-            records.append(Record(kind, numbers, seal, check, page))
+            records.append(Record(kind, numbers, seal, check, page, tag))
         if next(pages, None) is not None:
             raise IndexError
         return records
@@ -108,7 +114,7 @@ class Journal:
         try:
             for record in frame.records:
                 if record.kind == MAP:
-                    open_map(self.keys, record.numbers[0], record.page)
+                    open_map(self.keys, record.numbers[0], record.tag, record.page)
                 elif record.check:
                     self.keys.open_metadata(record.page, record.check, b"")
                 elif record.page:

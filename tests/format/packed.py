@@ -11,6 +11,9 @@ OBJECT = 4 << 20
 OBJECTS_PER_ZONE = 16384
 FIELDS = struct.Struct("<8sIIQQQIIQQ16sQ")
 MAC = PAGE - 32
+MAX_SIZE = 1 << 52
+COPY_DISTANCE = 2 << 20
+TAG = 16
 
 
 def up(number, unit):
@@ -65,6 +68,7 @@ class Superblock:
     tail_position: int
     tail_previous_tag: bytes
     tail_previous_position: int
+    map_tags: tuple
 
     @property
     def tail(self):
@@ -73,24 +77,33 @@ class Superblock:
     def encode(self, keys):
         page = FIELDS.pack(b"SEALDISK", 1, self.clean, self.generation, self.size, self.journal_len, 0, 0, *self.tail)
         page = page.ljust(MAC, b"\0")
-        return page + keys.superblock_tag(page)
+        tags = b"".join(self.map_tags)
+        tags = tags.ljust(up(len(tags), PAGE), b"\0")
+        return page + keys.superblock_tag(page + tags) + tags
 
     @classmethod
-    def decode(cls, page, keys):
+    def decode(cls, read, keys):
+        """`read` gives so many bytes from an offset in the copy on."""
+        page = read(0, PAGE)
         magic, version, flags, generation, size, journal_len, epoch, _, *tail = FIELDS.unpack_from(page)
-        if magic != b"SEALDISK" or version != 1 or not hmac.compare_digest(keys.superblock_tag(page[:MAC]), page[MAC:]):
+        if magic != b"SEALDISK" or version != 1 or size > MAX_SIZE:
             raise NotAuthentic
-        if flags not in (0, 1) or epoch != 0 or size > 1 << 62 or journal_len % PAGE or journal_len > 16 << 30:
+        zones = Layout(0, 0, keys.sectors.seal_len).zone_count(size)
+        tags = read(PAGE, up(zones * TAG, PAGE))
+        if not hmac.compare_digest(keys.superblock_tag(page[:MAC] + tags), page[MAC:]):
             raise NotAuthentic
-        return cls(generation, size, journal_len, flags == 1, *tail)
+        if flags not in (0, 1) or epoch != 0 or journal_len % PAGE or journal_len > 16 << 30:
+            raise NotAuthentic
+        map_tags = tuple(tags[i * TAG :][:TAG] for i in range(zones))
+        return cls(generation, size, journal_len, flags == 1, *tail, map_tags)
 
 
-def read_superblock(pages, keys):
-    """The newest of the copies that verify."""
+def read_superblock(read, payload, keys):
+    """The newest of the copies that verify; `read` gives so many bytes of the store from an offset on."""
     found = []
-    for page in pages:
+    for copy in (payload, payload + COPY_DISTANCE):
         try:
-            found.append(Superblock.decode(page, keys))
+            found.append(Superblock.decode(lambda offset, length: read(copy + offset, length), keys))
         except NotAuthentic:
             pass
     if not found:
@@ -102,8 +115,15 @@ def _map_data(keys, zone):
     return b"sealdisk map 1\0" + keys.payload.lineage + struct.pack("<Q", zone)
 
 
-def open_map(keys, zone, page):
+def map_tag(keys, page):
+    """Which of all pages that were ever sealed for the zone this is."""
+    return page[keys.metadata_seal_len - TAG : keys.metadata_seal_len]
+
+
+def open_map(keys, zone, tag, page):
     """The numbers of the zone's objects that exist."""
+    if map_tag(keys, page) != tag:
+        raise NotAuthentic
     text = keys.open_metadata(_map_data(keys, zone), page[: keys.metadata_seal_len], page[48:])
     first = zone * OBJECTS_PER_ZONE
     return {first + i for i in range(OBJECTS_PER_ZONE) if text[i // 8] >> i % 8 & 1}

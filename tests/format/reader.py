@@ -31,12 +31,12 @@ class SealedVolume:
         self.sectors = keys.sectors
         self.seal_len = keys.sectors.seal_len
         payload = keys.payload.offset
-        superblock = packed.read_superblock([self._at(payload, PAGE), self._at(payload + (1 << 20), PAGE)], keys)
+        superblock = packed.read_superblock(self._at, payload, keys)
         self.size = superblock.size
         self.layout = Layout(payload, superblock.journal_len, self.seal_len)
         self.zones = {}
-        for zone in range(self.layout.zone_count(self.size)):
-            self._adopt_map(keys, zone, self._at(self.layout.map_page(zone), PAGE))
+        for zone, tag in enumerate(superblock.map_tags):
+            self._adopt_map(keys, zone, tag, self._at(self.layout.map_page(zone), PAGE))
         found = journal.Journal(self._at(self.layout.journal, superblock.journal_len), keys)
         frames = found.frames(*superblock.tail)
         if superblock.clean and frames:
@@ -51,9 +51,9 @@ class SealedVolume:
         self.image.seek(offset)
         return self.image.read(length).ljust(length, b"\0")
 
-    def _adopt_map(self, keys, zone, page):
+    def _adopt_map(self, keys, zone, tag, page):
         try:
-            self.zones[zone] = packed.open_map(keys, zone, page)
+            self.zones[zone] = packed.open_map(keys, zone, tag, page)
         except NotAuthentic:
             self.zones[zone] = None
 
@@ -67,7 +67,7 @@ class SealedVolume:
             if record.kind == journal.CREATE:
                 self.created.add(first)
         elif record.kind == journal.MAP:
-            self._adopt_map(keys, first, record.page)
+            self._adopt_map(keys, first, record.tag, record.page)
         else:
             for lba in range(first, first + count):
                 self.offers.setdefault(lba, []).append(record)

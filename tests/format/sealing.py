@@ -31,7 +31,7 @@ class Payload:
         return cls(private["cipher"], private["fold"], bytes.fromhex(private["lineage"]), int(segment["offset"]))
 
     def info(self, purpose):
-        fold = "yes" if self.fold else "no"
+        fold = "true" if self.fold else "false"
         return f"sealdisk/1/{purpose}/{self.cipher}/layout=packed fold={fold} offset={self.offset}/epoch=0"
 
 

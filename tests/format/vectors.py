@@ -53,12 +53,16 @@ def sectors(writer):
 
 def superblock(keys, random):
     pages = Pages()
-    writer = Writer(pages, keys, 123456789, 64 << 10, random)
+    # Three zones.
+    size = (150 << 30) + 789
+    writer = Writer(pages, keys, size, 64 << 10, random)
+    writer.put_map()
     tag = random(16)
     writer.put_superblock(6, False, (77, 8192, tag, 4096))
-    fields = {"generation": 6, "size": 123456789, "journal_len": 64 << 10, "clean": False}
+    fields = {"generation": 6, "size": size, "journal_len": 64 << 10, "clean": False}
     tail = {"tail_sequence": 77, "tail_position": 8192, "tail_previous_tag": tag.hex(), "tail_previous_position": 4096}
-    return {**fields, **tail, "page": pages.written[OFFSET].hex()}
+    tags = [tag.hex() for tag in writer.map_tags]
+    return {**fields, **tail, "map_tags": tags, "pages": pages.written[OFFSET].hex()}
 
 
 def journaled(keys, random):

@@ -9,7 +9,8 @@ use sealdisk_cipher::{
 };
 use sealdisk_header::Description;
 use sealdisk_layout::{
-    JournalTail, LayoutName, ObjectNumber, SealedPayload, Superblock, Unverified, ZoneMap, ZoneNumber,
+    JournalTail, LayoutName, MapTag, ObjectNumber, PackedLayout, SealedPayload, Superblock, Unverified, ZoneMap,
+    ZoneNumber,
 };
 use sealdisk_store::{Image, MemoryStore};
 use sealdisk_units::{Lba, Lineage};
@@ -139,9 +140,15 @@ fn superblocks_are_the_same_bytes() {
                 previous_position: number(&vector["tail_previous_position"]),
             },
         };
-        let page: [u8; 4096] = array(&vector["page"]);
-        assert_eq!(Unverified::decode(&page).unwrap().verify(&mac), Ok(expected));
-        assert!(expected.encode(&mac) == page);
+        let tags: Vec<MapTag> = vector["map_tags"].as_array().unwrap().iter().map(|tag| MapTag(array(tag))).collect();
+        let layout = PackedLayout::new(0, expected.journal_len, vectors.payload.cipher.seal_len());
+        assert_eq!(layout.zone_count(expected.size), tags.len() as u64);
+        let pages = bytes(&vector["pages"]);
+        assert_eq!(layout.superblock_len(expected.size), pages.len() as u64);
+        let (first, behind) = pages.split_first_chunk().unwrap();
+        let found = Unverified::decode(first).unwrap().verify(&mac, behind, tags.len() as u64);
+        assert_eq!(found, Ok((expected, tags.clone())));
+        assert!(expected.encode(&mac, &tags) == pages);
     }
 }
 
@@ -151,11 +158,14 @@ fn map_pages_say_which_objects_exist() {
         let cipher = metadata_cipher(&vectors.key, &vectors.context("metadata"));
         let vector = &vectors.all["map"];
         let (zone, page) = (ZoneNumber(number(&vector["zone"])), array(&vector["page"]));
-        let map = ZoneMap::open(&cipher, vectors.payload.lineage, zone, &page).unwrap();
+        let tag = MapTag::of(&page, cipher.seal_len());
+        let open = |zone, tag| ZoneMap::open(&cipher, vectors.payload.lineage, zone, tag, &page);
+        let map = open(zone, tag).unwrap();
         let objects = vector["objects"].as_array().unwrap();
         assert_eq!(map.count(), objects.len() as u64);
         assert!(objects.iter().all(|object| map.exists(ObjectNumber(number(object)))));
-        assert!(ZoneMap::open(&cipher, vectors.payload.lineage, ZoneNumber(zone.0 + 1), &page).is_err());
+        assert!(open(ZoneNumber(zone.0 + 1), tag).is_err());
+        assert!(open(zone, MapTag([0; 16])).is_err());
     }
 }
 

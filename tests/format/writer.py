@@ -10,7 +10,7 @@ import hashlib
 import journal
 import luks2
 from journal import CREATE, DATA, DATA_FOLDED, DROP, IN_PLACE, IN_PLACE_FOLDED, MAP, Journal, Record
-from packed import OBJECT, PAGE, Layout, Superblock, seal_map
+from packed import COPY_DISTANCE, OBJECT, PAGE, Layout, Superblock, map_tag, seal_map
 from sealing import FOLD_MARK, ZERO, Keys, Payload, seal_sector
 
 OFFSET = 16 << 20
@@ -39,6 +39,7 @@ class Writer:
         self.journal = Journal(b"", keys)
         self.disk = {}
         self.objects = set()
+        self.map_tags = []
         image.truncate(self.layout.end(size))
 
     def at(self, offset, data):
@@ -84,12 +85,15 @@ class Writer:
         self.disk[lba] = sector
 
     def put_map(self):
+        self.map_tags = []
         for zone in range(self.layout.zone_count(self.size)):
-            self.at(self.layout.map_page(zone), seal_map(self.keys, zone, self.objects, self.random))
+            page = seal_map(self.keys, zone, self.objects, self.random)
+            self.map_tags.append(map_tag(self.keys, page))
+            self.at(self.layout.map_page(zone), page)
 
     def put_superblock(self, generation, clean, tail):
-        superblock = Superblock(generation, self.size, self.journal_len, clean, *tail)
-        self.at(self.keys.payload.offset + (generation % 2 << 20), superblock.encode(self.keys))
+        superblock = Superblock(generation, self.size, self.journal_len, clean, *tail, tuple(self.map_tags))
+        self.at(self.keys.payload.offset + generation % 2 * COPY_DISTANCE, superblock.encode(self.keys))
 
     # Journal
 
@@ -125,7 +129,8 @@ class Writer:
         return Record(CREATE, (number,))
 
     def map(self, zone):
-        return Record(MAP, (zone,), page=seal_map(self.keys, zone, self.objects, self.random))
+        page = seal_map(self.keys, zone, self.objects, self.random)
+        return Record(MAP, (zone,), page=page, tag=map_tag(self.keys, page))
 
     def frame(self, sequence, position, previous_tag, records):
         """Writes a frame; returns its tag and the position behind it."""

@@ -31,7 +31,7 @@ pub struct KeyContext<'a> {
     pub cipher: CipherName,
     /// Which volumes this one is a copy of.
     pub lineage: Lineage,
-    /// Where and how things lie in the volume, as text: `layout=packed fold=no offset=16777216`.
+    /// Where and how things lie in the volume, as text: `layout=packed fold=false offset=16777216`.
     pub context: &'a str,
     /// Counts changes of the sectors' key.
     pub epoch: u32,
@@ -117,25 +117,25 @@ mod tests {
         let key = VolumeKey::new(Zeroizing::new((0..64).collect())).unwrap();
         let lineage = Lineage(std::array::from_fn(|i| 0xa0 + i as u8));
         let context =
-            |cipher| KeyContext { cipher, lineage, context: "layout=packed fold=no offset=16777216", epoch: 3 };
+            |cipher| KeyContext { cipher, lineage, context: "layout=packed fold=false offset=16777216", epoch: 3 };
         assert_eq!(
             hex(&*derive::<32>(&key, &context(CipherName::Aegis256), "sector")),
-            "e0d69165b46b334d5a7289d3565791c2e7d9fecee57e45f6ea1fb97fa8c5617c"
+            "663bc26f0584d4b6a2224fdfc424d369d6b8c7dfeb4d6e2ee9e7a77bd7726881"
         );
         assert_eq!(
             hex(&*derive::<64>(&key, &context(CipherName::Aes256XtsRandom), "sector")),
             concat!(
-                "80d8f9bdb1c7b3f8ffbf5373b5bbdcba65ea1aa844916f46ec1cd12c578eb55c",
-                "375b65cc8c0531cc49bc8ee49b52e2ebc44d4bd9f8546db49248629b01beece8"
+                "97b5618a2f043dd94155b157c5868a8cd471ac8d7b13703dcd39714923faae0b",
+                "2b4ada64936779c8857cb36723797801ef1395fbe71c0ccdd16dd86839954277"
             )
         );
         assert_eq!(
             hex(&*derive::<32>(&key, &context(CipherName::Aes256Gcm), "metadata")),
-            "84c9c00e9fc87667f190f6ddbd32fb029eb70b2658a34566e2e82acc6ebc70d3"
+            "e192a9174dc3ba022962294f27004df08b5550115ae402956ac71fe330b9c6da"
         );
         assert_eq!(
             hex(&*derive::<32>(&key, &context(CipherName::XChaCha20Poly1305), "superblock")),
-            "b788d40366511322558989e2941cf02d57f5fc828021c9dc00fd2066530676e3"
+            "b1e56711ba5869a73c142d11c79481e59353a933abdb4ac6b5445ea6cdd0db31"
         );
     }
 }

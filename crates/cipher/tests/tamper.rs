@@ -20,7 +20,7 @@ fn key(byte: u8) -> VolumeKey {
 }
 
 fn context(cipher: CipherName) -> KeyContext<'static> {
-    KeyContext { cipher, lineage: Lineage([3; 16]), context: "layout=packed fold=yes offset=16777216", epoch: 7 }
+    KeyContext { cipher, lineage: Lineage([3; 16]), context: "layout=packed fold=true offset=16777216", epoch: 7 }
 }
 
 fn sealer(cipher: CipherName, fold: bool) -> SectorSealer {
@@ -159,14 +159,14 @@ fn anything_else_in_the_key_context_opens_nothing() {
         let context = context(cipher);
         let others = [
             KeyContext { lineage: Lineage([4; 16]), ..context },
-            KeyContext { context: "layout=packed fold=no offset=16777216", ..context },
+            KeyContext { context: "layout=packed fold=false offset=16777216", ..context },
             KeyContext { epoch: 8, ..context },
             KeyContext { cipher: AUTHENTICATED[usize::from(cipher == AUTHENTICATED[0])], ..context },
         ];
         for other in others {
             assert_eq!(stored.open(&sector_sealer(&key(9), &other, false)), Err(NotAuthentic), "{other:?}");
-            let mac = superblock_mac(&key(9), &context).tag(b"superblock");
-            assert_eq!(superblock_mac(&key(9), &other).verify(b"superblock", &mac), Err(NotAuthentic));
+            let mac = superblock_mac(&key(9), &context).tag(&[b"superblock"]);
+            assert_eq!(superblock_mac(&key(9), &other).verify(&[b"superblock"], &mac), Err(NotAuthentic));
         }
         assert_eq!(stored.open(&sector_sealer(&key(8), &context, false)), Err(NotAuthentic));
     }
@@ -241,17 +241,17 @@ fn records_open_only_as_what_they_were_sealed() {
 fn a_superblock_tag_vouches_for_every_bit() {
     let mac = superblock_mac(&key(9), &context(CipherName::Aegis256));
     let mut bytes = vec![0x5a; 100];
-    let mut tag = mac.tag(&bytes);
-    assert_eq!(mac.verify(&bytes, &tag), Ok(()));
-    assert_eq!(mac.verify(&bytes, &tag[..31]), Err(NotAuthentic));
+    let mut tag = mac.tag(&[&bytes]);
+    assert_eq!(mac.verify(&[&bytes], &tag), Ok(()));
+    assert_eq!(mac.verify(&[&bytes], &tag[..31]), Err(NotAuthentic));
     for bit in 0..bytes.len() * 8 {
         flip(&mut bytes, bit);
-        assert_eq!(mac.verify(&bytes, &tag), Err(NotAuthentic));
+        assert_eq!(mac.verify(&[&bytes], &tag), Err(NotAuthentic));
         flip(&mut bytes, bit);
     }
     for bit in 0..tag.len() * 8 {
         flip(&mut tag, bit);
-        assert_eq!(mac.verify(&bytes, &tag), Err(NotAuthentic));
+        assert_eq!(mac.verify(&[&bytes], &tag), Err(NotAuthentic));
         flip(&mut tag, bit);
     }
 }

@@ -5,7 +5,7 @@ mod packed;
 mod payload;
 mod superblock;
 
-pub use map_page::ZoneMap;
+pub use map_page::{MAP_TAG_LEN, MapTag, ZoneMap};
 pub use packed::{
     MAX_VOLUME_SIZE, OBJECTS_PER_ZONE, ObjectNumber, PAGE_SIZE, PackedLayout, SealPageNumber, SectorPlacement,
     ZoneNumber,

@@ -10,6 +10,20 @@ const BITMAP_LEN: usize = OBJECTS_PER_ZONE as usize / 8;
 /// The seal stands first, padded to the longest; then the sealed text: the bits, then zeros reserved for roots.
 const TEXT_OFFSET: usize = MAX_SEAL_LEN;
 
+/// Bytes of a map page's tag.
+pub const MAP_TAG_LEN: usize = 16;
+
+/// The authentication tag of one map page: which of all pages that were ever sealed for the zone is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapTag(pub [u8; MAP_TAG_LEN]);
+
+impl MapTag {
+    /// The tag of a page: the end of its seal, of `seal_len` bytes.
+    pub fn of(page: &[u8; SIZE], seal_len: usize) -> Self {
+        Self(page[seal_len - MAP_TAG_LEN..seal_len].try_into().expect("16 bytes"))
+    }
+}
+
 const _: () = assert!(TEXT_OFFSET + BITMAP_LEN <= SIZE);
 
 /// One bit for each object of a zone: whether it exists.
@@ -55,13 +69,18 @@ impl ZoneMap {
         page
     }
 
-    /// Opens a page as it was read.
+    /// Opens a page as it was read, if it is the one with this tag. (The tag says which page it must be; that it is
+    /// authentic, opening says.)
     pub fn open(
         cipher: &MetadataCipher,
         lineage: Lineage,
         zone: ZoneNumber,
+        tag: MapTag,
         page: &[u8; SIZE],
     ) -> Result<Self, NotAuthentic> {
+        if MapTag::of(page, cipher.seal_len()) != tag {
+            return Err(NotAuthentic);
+        }
         let seal = Seal::from_slice(&page[..cipher.seal_len()]);
         let mut text: [u8; SIZE - TEXT_OFFSET] = page[TEXT_OFFSET..].try_into().expect("the rest of a page");
         cipher.open(&associated_data(lineage, zone), &seal, &mut text)?;

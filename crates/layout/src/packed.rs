@@ -13,6 +13,7 @@
 //! fit; a seal never straddles two pages, so that one page is the unit in which seals are read and written. What is left
 //! of the last seal page is reserved for a root over the object's seals.
 
+use crate::map_page::MAP_TAG_LEN;
 use sealdisk_units::{Lba, OBJECT_SIZE, SECTOR_SIZE, SectorRange, StoreRange};
 
 /// Bytes in a page of seals, a superblock copy or a map page.
@@ -23,8 +24,11 @@ pub const OBJECTS_PER_ZONE: u64 = 16384;
 
 const PAGES_PER_OBJECT: u64 = OBJECT_SIZE / PAGE_SIZE;
 
-/// The largest volume, in bytes: 4 EiB keeps every sum of offsets below 2^63.
-pub const MAX_VOLUME_SIZE: u64 = 1 << 62;
+/// The largest volume, in bytes: 4 PiB, for whose zones a copy of the superblock has room.
+pub const MAX_VOLUME_SIZE: u64 = 1 << 52;
+
+/// Bytes from one copy of the superblock to the other.
+const SUPERBLOCK_DISTANCE: u64 = 2 << 20;
 
 /// The number of a data object, counted from 0 over all zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,9 +94,14 @@ impl PackedLayout {
         self.sectors_per_object.div_ceil(self.seals_per_page)
     }
 
-    /// The two copies of the superblock, 1 MiB apart.
+    /// The first pages of the two copies of the superblock, which say how large the volume is.
     pub fn superblocks(&self) -> [StoreRange; 2] {
-        [0, 1 << 20].map(|offset| StoreRange::new(self.payload + offset, PAGE_SIZE))
+        [0, SUPERBLOCK_DISTANCE].map(|offset| StoreRange::new(self.payload + offset, PAGE_SIZE))
+    }
+
+    /// Bytes of a copy of the superblock: its first page, and pages with a tag for each zone of a volume of `size` bytes.
+    pub fn superblock_len(&self, size: u64) -> u64 {
+        PAGE_SIZE + (self.zone_count(size) * MAP_TAG_LEN as u64).next_multiple_of(PAGE_SIZE)
     }
 
     /// The journal.

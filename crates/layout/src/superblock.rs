@@ -1,13 +1,18 @@
 //! The superblock: what of a volume changes while its header does not. It is readable without a key and believed only
 //! with one.
+//!
+//! A page of fields, then pages with the tag of each zone's map page, so that no map page can be put back alone. One
+//! message authentication code covers both.
 
 use sealdisk_cipher::{NotAuthentic, SuperblockMac};
+
+use crate::map_page::{MAP_TAG_LEN, MapTag};
 
 const SIZE: usize = crate::packed::PAGE_SIZE as usize;
 const MAGIC: [u8; 8] = *b"SEALDISK";
 const FORMAT: u32 = 1;
 const CLEAN: u32 = 1;
-/// Where the message authentication code begins; it covers everything before.
+/// Where the message authentication code begins; it covers everything before it, and the tags behind it.
 const MAC_OFFSET: usize = SIZE - 32;
 
 /// Where in the journal recovery begins.
@@ -123,10 +128,18 @@ impl Unverified {
         &self.facts
     }
 
-    /// Believes it, if whoever wrote it had the key.
-    pub fn verify(&self, mac: &SuperblockMac) -> Result<Superblock, NotAuthentic> {
-        mac.verify(&self.bytes[..MAC_OFFSET], &self.bytes[MAC_OFFSET..])?;
-        Ok(self.facts)
+    /// Believes it and the pages behind it, if whoever wrote them had the key. Returns a tag for each of `zones` zones
+    /// too.
+    pub fn verify(
+        &self,
+        mac: &SuperblockMac,
+        pages_behind: &[u8],
+        zones: u64,
+    ) -> Result<(Superblock, Vec<MapTag>), NotAuthentic> {
+        mac.verify(&[&self.bytes[..MAC_OFFSET], pages_behind], &self.bytes[MAC_OFFSET..])?;
+        let tags = pages_behind.chunks_exact(MAP_TAG_LEN).take(zones as usize);
+        let tags: Vec<MapTag> = tags.map(|tag| MapTag(tag.try_into().expect("a chunk of 16 bytes"))).collect();
+        if tags.len() as u64 == zones { Ok((self.facts, tags)) } else { Err(NotAuthentic) }
     }
 }
 
@@ -134,9 +147,13 @@ impl Unverified {
 pub const MAX_JOURNAL_LEN: u64 = 16 << 30;
 
 impl Superblock {
-    /// The page as it is written.
-    pub fn encode(&self, mac: &SuperblockMac) -> [u8; SIZE] {
-        let mut page = [0; SIZE];
+    /// The pages as they are written; `tags` has one for each zone.
+    pub fn encode(&self, mac: &SuperblockMac, tags: &[MapTag]) -> Vec<u8> {
+        let mut pages = vec![0; SIZE + (tags.len() * MAP_TAG_LEN).next_multiple_of(SIZE)];
+        let (page, behind) = pages.split_at_mut(SIZE);
+        for (place, tag) in behind.chunks_exact_mut(MAP_TAG_LEN).zip(tags) {
+            place.copy_from_slice(&tag.0);
+        }
         page[..8].copy_from_slice(&MAGIC);
         page[at::FORMAT..][..4].copy_from_slice(&FORMAT.to_le_bytes());
         page[at::FLAGS..][..4].copy_from_slice(&(if self.clean { CLEAN } else { 0 }).to_le_bytes());
@@ -148,9 +165,9 @@ impl Superblock {
         page[at::TAIL_POSITION..][..8].copy_from_slice(&self.tail.position.to_le_bytes());
         page[at::TAIL_PREVIOUS_TAG..][..16].copy_from_slice(&self.tail.previous_tag);
         page[at::TAIL_PREVIOUS_POSITION..][..8].copy_from_slice(&self.tail.previous_position.to_le_bytes());
-        let code = mac.tag(&page[..MAC_OFFSET]);
+        let code = mac.tag(&[&page[..MAC_OFFSET], behind]);
         page[MAC_OFFSET..].copy_from_slice(&code);
-        page
+        pages
     }
 }
 

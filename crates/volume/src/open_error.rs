@@ -41,7 +41,7 @@ pub enum OpenError {
     #[error("cannot bring the volume up to date after a crash: {0}")]
     Recovery(#[source] crate::VolumeError),
     /// No volume is that large.
-    #[error("{size} bytes are more than a volume can have (4 EiB)")]
+    #[error("{size} bytes are more than a volume can have (4 PiB)")]
     TooLarge {
         /// What was asked for, in bytes.
         size: u64,

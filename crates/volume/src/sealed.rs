@@ -22,6 +22,7 @@ mod read;
 mod recovery;
 mod resize;
 mod seal_cache;
+mod superblocks;
 mod write;
 mod write_back;
 
@@ -30,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sealdisk_cipher::{FreshNonce, Nonces, SectorSealer, SuperblockMac};
-use sealdisk_layout::{ObjectNumber, PAGE_SIZE, PackedLayout, Superblock, ZoneMap, ZoneNumber};
+use sealdisk_layout::{MapTag, ObjectNumber, PAGE_SIZE, PackedLayout, Superblock, ZoneMap, ZoneNumber};
 use sealdisk_store::{Store, StoreError};
 use sealdisk_units::{Lba, SECTOR_SIZE};
 
@@ -94,6 +95,8 @@ struct Log {
     placed: Vec<Waiting>,
     /// Map pages that a frame holds and that are not in place.
     maps: BTreeMap<ZoneNumber, MapPage>,
+    /// The tags of the map pages that are in place, by zone.
+    map_tags: Vec<MapTag>,
 }
 
 struct MapPage {

@@ -1,7 +1,7 @@
 //! What a journal frame says happened. Little-endian; one byte of kind, then the fields.
 
 use sealdisk_cipher::{Seal, Sealed, SealedForm};
-use sealdisk_layout::{ObjectNumber, ZoneNumber};
+use sealdisk_layout::{MapTag, ObjectNumber, ZoneNumber};
 use sealdisk_units::{Lba, SectorRange};
 
 /// One thing that a frame makes so, all of them together or none.
@@ -11,8 +11,8 @@ pub(crate) enum Record {
     Drop { first: ObjectNumber, count: u64 },
     /// This object begins to exist, with every sector zero.
     Create { object: ObjectNumber },
-    /// The zone's map page becomes this frame's next payload page.
-    Map { zone: ZoneNumber },
+    /// The zone's map page becomes this frame's next payload page, which has this tag.
+    Map { zone: ZoneNumber, tag: MapTag },
     /// These sectors of existing objects become zero.
     Zero { sectors: SectorRange },
     /// The sector becomes this frame's next payload page. `check` vouches for the page where the cipher does not.
@@ -60,9 +60,10 @@ impl Record {
                 out.push(kind::CREATE);
                 out.extend(object.0.to_le_bytes());
             }
-            Self::Map { zone } => {
+            Self::Map { zone, tag } => {
                 out.push(kind::MAP);
                 out.extend(zone.0.to_le_bytes());
+                out.extend(tag.0);
             }
             Self::Zero { sectors } => {
                 out.push(kind::ZERO);
@@ -110,7 +111,12 @@ impl Record {
         Some(match kind {
             kind::DROP => Self::Drop { first: ObjectNumber(number(bytes)?), count: number(bytes)? },
             kind::CREATE => Self::Create { object: ObjectNumber(number(bytes)?) },
-            kind::MAP => Self::Map { zone: ZoneNumber(number(bytes)?) },
+            kind::MAP => {
+                let zone = ZoneNumber(number(bytes)?);
+                let (tag, rest) = bytes.split_first_chunk()?;
+                *bytes = rest;
+                Self::Map { zone, tag: MapTag(*tag) }
+            }
             kind::ZERO => {
                 let (first, count) = (number(bytes)?, number(bytes)?);
                 first.checked_add(count)?;

@@ -9,8 +9,8 @@ use sealdisk_store::{AlignedBuf, ReadExtent, StoreError, WriteExtent};
 use sealdisk_units::{Lba, StoreRange};
 
 use super::page_pool::Page;
-use super::seal_cache::SealCache;
-use super::seal_cache::SealPage;
+use super::seal_cache::{SealCache, SealPage};
+use super::superblocks::write_superblock;
 use super::write_back::{Content, Waiting};
 use super::{Log, SealedVolume};
 use crate::VolumeError;
@@ -238,7 +238,9 @@ impl SealedVolume {
         }
         self.sync()?;
         self.seals().cleaned(&dirty);
-        log.maps.clear();
+        for (zone, map) in std::mem::take(&mut log.maps) {
+            log.map_tags[zone.0 as usize] = self.tag_of(&map.page);
+        }
         Ok(())
     }
 
@@ -252,7 +254,8 @@ impl SealedVolume {
         let is_empty = tail == log.ring.head();
         let clean = clean && is_empty;
         let superblock = Superblock { generation: log.superblock.generation + 1, tail, clean, ..log.superblock };
-        self.write_superblock(&superblock)?;
+        write_superblock(&*self.store, &self.layout, &self.superblock_mac, &superblock, &log.map_tags)
+            .map_err(|error| self.store_error(error))?;
         self.sync()?;
         log.superblock = superblock;
         log.ring.tail_recorded(tail);
@@ -261,14 +264,6 @@ impl SealedVolume {
             log.promises = 0;
         }
         Ok(())
-    }
-
-    /// Writes a superblock over the older of the two copies.
-    fn write_superblock(&self, superblock: &Superblock) -> Result<(), VolumeError> {
-        let place = self.layout.superblocks()[(superblock.generation % 2) as usize];
-        let page = AlignedBuf::from(&superblock.encode(&self.superblock_mac)[..]);
-        let extent = WriteExtent { offset: place.offset, buf: &page };
-        self.store.write(&[extent]).map_err(|error| self.store_error(error))
     }
 
     /// Writes everything in place and says in the superblock that nothing is left to recover.

@@ -124,7 +124,7 @@ impl SealedVolume {
         let mut draft = Draft::default();
         draft.records.extend(creation.objects.iter().map(|object| Record::Create { object: *object }));
         for (zone, _, page) in &creation.zones {
-            draft.push(Record::Map { zone: *zone }, &page[..]);
+            draft.push(Record::Map { zone: *zone, tag: self.tag_of(page) }, &page[..]);
         }
         // For each taken sector, whether the frame holds its data.
         let mut with_data = Vec::with_capacity(taken.len());

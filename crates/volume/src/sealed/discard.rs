@@ -101,7 +101,7 @@ impl SealedVolume {
                 let count = objects.end - objects.start;
                 draft.records.push(Record::Drop { first: ObjectNumber(objects.start), count });
                 for (zone, _, page) in &maps {
-                    draft.push(Record::Map { zone: *zone }, &page[..]);
+                    draft.push(Record::Map { zone: *zone, tag: self.tag_of(page) }, &page[..]);
                 }
                 self.write_frame(&mut log, &draft, Promises::Later)?
             };

@@ -1,11 +1,14 @@
 //! Making a new sealed volume: a superblock and the zones' map pages. Nothing else is written, however large it is.
 
 use sealdisk_cipher::{Nonces, VolumeKey, metadata_cipher, superblock_mac};
-use sealdisk_layout::{JournalTail, MAX_VOLUME_SIZE, PackedLayout, SealedPayload, Superblock, ZoneMap, ZoneNumber};
+use sealdisk_layout::{
+    JournalTail, MAX_VOLUME_SIZE, MapTag, PackedLayout, SealedPayload, Superblock, ZoneMap, ZoneNumber,
+};
 use sealdisk_store::{AlignedBuf, Store, WriteExtent};
 use sealdisk_units::OBJECT_SIZE;
 
 use super::key_context::{description, key_context};
+use super::superblocks::write_superblock;
 use crate::OpenError;
 use crate::open_error::no_randomness;
 
@@ -32,36 +35,36 @@ pub(crate) fn format(
         return Err(OpenError::BadPayload(format!("a journal of {journal_len} bytes is too short")));
     }
     let layout = PackedLayout::new(payload.offset, journal_len, payload.cipher.seal_len());
-    write_empty_zones(store, payload, key, &layout, 0..layout.zone_count(size))?;
+    let map_tags = write_empty_zones(store, payload, key, &layout, 0..layout.zone_count(size))?;
     forget_old_journal(store, &layout)?;
     let tail = JournalTail { sequence: 1, position: 0, previous_tag: [0; 16], previous_position: 0 };
     let superblock = Superblock { generation: 1, size, journal_len, key_epoch: 0, clean: true, tail };
     let mac = superblock_mac(key, &key_context(payload, &description(payload)));
     for generation in [1, 2] {
-        let superblock = Superblock { generation, ..superblock };
-        let page = AlignedBuf::from(&superblock.encode(&mac)[..]);
-        let place = layout.superblocks()[(generation % 2) as usize];
-        store.write(&[WriteExtent { offset: place.offset, buf: &page }])?;
+        write_superblock(store, &layout, &mac, &Superblock { generation, ..superblock }, &map_tags)?;
     }
     store.sync()?;
     Ok(())
 }
 
-/// Map pages that say that no object exists.
+/// Map pages that say that no object exists. Returns their tags.
 pub(super) fn write_empty_zones(
     store: &dyn Store,
     payload: &SealedPayload,
     key: &VolumeKey,
     layout: &PackedLayout,
     zones: std::ops::Range<u64>,
-) -> Result<(), OpenError> {
+) -> Result<Vec<MapTag>, OpenError> {
     let cipher = metadata_cipher(key, &key_context(payload, &description(payload)));
     let nonces = Nonces::draw((zones.end - zones.start) as usize).map_err(no_randomness)?;
+    let mut tags = Vec::with_capacity(nonces.len());
     for (zone, nonce) in zones.map(ZoneNumber).zip(nonces) {
-        let page = AlignedBuf::from(&ZoneMap::default().seal(&cipher, payload.lineage, zone, nonce)[..]);
+        let page = ZoneMap::default().seal(&cipher, payload.lineage, zone, nonce);
+        tags.push(MapTag::of(&page, cipher.seal_len()));
+        let page = AlignedBuf::from(&page[..]);
         store.write(&[WriteExtent { offset: layout.map_page(zone).offset, buf: &page }])?;
     }
-    Ok(())
+    Ok(tags)
 }
 
 /// Whatever lay where the journal will be is freed. (It could not be taken for a frame of this volume: its lineage is

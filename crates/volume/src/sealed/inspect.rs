@@ -5,7 +5,7 @@ use sealdisk_layout::{PackedLayout, SealedPayload, Superblock};
 use sealdisk_store::{AlignedBuf, ReadExtent, Store};
 use sealdisk_units::StoreRange;
 
-use super::open::read_copies;
+use super::superblocks::read_copies;
 use crate::OpenError;
 
 /// How many sectors the store shows to be sealed in which way. Dropped objects that still take space count too.

@@ -6,7 +6,6 @@ use sealdisk_layout::SealedPayload;
 /// The payload's description as text that derived keys are bound to: an edited header yields keys that open nothing.
 pub(super) fn description(payload: &SealedPayload) -> String {
     let SealedPayload { layout, fold, offset, .. } = payload;
-    let fold = if *fold { "yes" } else { "no" };
     format!("layout={layout} fold={fold} offset={offset}")
 }
 

@@ -1,6 +1,6 @@
 //! Objects that begin to exist: their seal pages, every sector zero, and the map pages that say so.
 
-use sealdisk_layout::{ObjectNumber, PAGE_SIZE, SealPageNumber, ZoneMap, ZoneNumber};
+use sealdisk_layout::{MapTag, ObjectNumber, PAGE_SIZE, SealPageNumber, ZoneMap, ZoneNumber};
 
 use super::seal_cache::SealPage;
 use super::write_back::{Content, Waiting, objects_of};
@@ -78,6 +78,11 @@ impl SealedVolume {
             (zone, bits, page)
         });
         Ok(sealed.collect())
+    }
+
+    /// The tag of a sealed map page.
+    pub(super) fn tag_of(&self, page: &SealPage) -> MapTag {
+        MapTag::of(page, self.codec.cipher.seal_len())
     }
 
     /// Map pages that a durable frame holds become the truth.

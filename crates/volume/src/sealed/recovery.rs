@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use sealdisk_cipher::{Sealed, SealedForm};
-use sealdisk_layout::{ObjectNumber, ZoneMap, ZoneNumber};
+use sealdisk_layout::{MapTag, ObjectNumber, ZoneMap, ZoneNumber};
 use sealdisk_store::{AlignedBuf, Operation, ReadExtent, StoreError};
 use sealdisk_units::{Lba, SECTOR_SIZE};
 
@@ -30,6 +30,13 @@ enum Candidate {
     /// The payload page at this place in the store.
     Data(Sealed, u64),
     InPlace(Sealed),
+}
+
+/// A map page in the journal: its frame, its place in the store, and the tag that it must have.
+struct OfferedMap {
+    frame: u64,
+    offset: u64,
+    tag: MapTag,
 }
 
 /// A candidate and the frame that offers it.
@@ -83,9 +90,10 @@ impl SealedVolume {
 
     fn payload_is_whole(&self, record: &Record, page: &[u8]) -> bool {
         match record {
-            Record::Map { zone } => page
+            // Whole, and this frame's: the journal's last round may have left another map page of the zone at this place.
+            Record::Map { zone, tag } => page
                 .first_chunk()
-                .is_some_and(|page| ZoneMap::open(&self.codec.cipher, self.codec.lineage, *zone, page).is_ok()),
+                .is_some_and(|page| ZoneMap::open(&self.codec.cipher, self.codec.lineage, *zone, *tag, page).is_ok()),
             Record::Data { check: Some(check), .. } => self.codec.cipher.open(page, check, &mut []).is_ok(),
             Record::Data { lba, sealed, check: None } => {
                 self.sealer.open_sealed(*lba, sealed, &mut page.to_vec()).is_ok()
@@ -94,14 +102,14 @@ impl SealedVolume {
         }
     }
 
-    fn adopt_recovered_maps(&self, log: &mut Log, maps: BTreeMap<ZoneNumber, (u64, u64)>) -> Result<(), OpenError> {
-        for (zone, (frame, offset)) in maps {
+    fn adopt_recovered_maps(&self, log: &mut Log, maps: BTreeMap<ZoneNumber, OfferedMap>) -> Result<(), OpenError> {
+        for (zone, OfferedMap { frame, offset, tag }) in maps {
             let mut page = AlignedBuf::new(SECTOR_SIZE);
             self.store.read(&mut [ReadExtent { offset, buf: &mut page }])?;
             let page: Box<[u8; SECTOR_SIZE]> = Box::new(page[..].try_into().expect("a page"));
             let mut map = self.map_mut();
             let Some(slot) = map.zones.get_mut(zone.0 as usize) else { continue };
-            *slot = ZoneMap::open(&self.codec.cipher, self.codec.lineage, zone, &page).ok();
+            *slot = ZoneMap::open(&self.codec.cipher, self.codec.lineage, zone, tag, &page).ok();
             log.maps.insert(zone, MapPage { page, frame });
         }
         Ok(())
@@ -206,9 +214,9 @@ impl SealedVolume {
     }
 }
 
-type Histories = (BTreeMap<ObjectNumber, ObjectHistory>, BTreeMap<ZoneNumber, (u64, u64)>);
+type Histories = (BTreeMap<ObjectNumber, ObjectHistory>, BTreeMap<ZoneNumber, OfferedMap>);
 
-/// Sorts what the frames say by object and sector, and the newest map pages by zone (with frame and place).
+/// Sorts what the frames say by object and sector, and the newest map pages by zone.
 fn replay(frames: Vec<Frame>, volume: &SealedVolume) -> Histories {
     let layout = &volume.layout;
     let inside = |lba: Lba| layout.object_of(lba).0 < layout.object_count(volume.size);
@@ -230,8 +238,9 @@ fn replay(frames: Vec<Frame>, volume: &SealedVolume) -> Histories {
                     let history = ObjectHistory { created: Some(frame.sequence), ..Default::default() };
                     objects.insert(object, history);
                 }
-                Record::Map { zone } => {
-                    maps.insert(zone, (frame.sequence, payload.expect("map records have a payload page")));
+                Record::Map { zone, tag } => {
+                    let offset = payload.expect("map records have a payload page");
+                    maps.insert(zone, OfferedMap { frame: frame.sequence, offset, tag });
                 }
                 Record::Zero { sectors } => sectors.iter().for_each(|lba| offer(lba, Candidate::Zero)),
                 Record::Data { lba, sealed, .. } => {

@@ -1,0 +1,70 @@
+//! The two copies of the superblock: reading the newest, writing over the older.
+
+use sealdisk_cipher::{NotAuthentic, SuperblockMac};
+use sealdisk_layout::{BadSuperblock, MapTag, PackedLayout, SealedPayload, Superblock, Unverified};
+use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
+
+use super::seal_cache::SealPage;
+use crate::OpenError;
+
+/// The newest superblock that the key vouches for, and the tag of each zone's map page.
+pub(super) fn read_superblock(
+    store: &dyn Store,
+    payload: &SealedPayload,
+    mac: &SuperblockMac,
+) -> Result<(Superblock, Vec<MapTag>), OpenError> {
+    let layout = superblock_layout(payload);
+    let copies = read_copies(store, payload)?;
+    let mut newest: Option<(Superblock, Vec<MapTag>)> = None;
+    for (copy, first_page) in copies.iter().zip(layout.superblocks()) {
+        let Ok(copy) = copy else { continue };
+        let size = copy.claims().size;
+        let mut behind = AlignedBuf::new((layout.superblock_len(size) - first_page.len) as usize);
+        store.read(&mut [ReadExtent { offset: first_page.end(), buf: &mut behind }])?;
+        match copy.verify(mac, &behind, layout.zone_count(size)) {
+            Ok(found) if newest.as_ref().is_none_or(|(newest, _)| newest.generation < found.0.generation) => {
+                newest = Some(found);
+            }
+            Ok(_) | Err(NotAuthentic) => {}
+        }
+    }
+    match newest {
+        Some(newest) => Ok(newest),
+        None if copies.iter().any(Result::is_ok) => Err(OpenError::WrongKey),
+        None => {
+            let [first, second] = copies.map(|copy| copy.err().unwrap_or(BadSuperblock::NoMagic));
+            Err(OpenError::NoSuperblock(if first == BadSuperblock::NoMagic { second } else { first }))
+        }
+    }
+}
+
+/// The first pages of both copies as they are found.
+pub(super) fn read_copies(
+    store: &dyn Store,
+    payload: &SealedPayload,
+) -> Result<[Result<Unverified, BadSuperblock>; 2], OpenError> {
+    let [first, second] = superblock_layout(payload).superblocks().map(|place| {
+        let mut page = AlignedBuf::new(size_of::<SealPage>());
+        store.read(&mut [ReadExtent { offset: place.offset, buf: &mut page }])?;
+        Ok::<_, StoreError>(Unverified::decode(page.first_chunk().expect("a page")))
+    });
+    Ok([first?, second?])
+}
+
+/// Writes a superblock over the older of the two copies.
+pub(super) fn write_superblock(
+    store: &dyn Store,
+    layout: &PackedLayout,
+    mac: &SuperblockMac,
+    superblock: &Superblock,
+    tags: &[MapTag],
+) -> Result<(), StoreError> {
+    let place = layout.superblocks()[(superblock.generation % 2) as usize];
+    let pages = AlignedBuf::from(&superblock.encode(mac, tags)[..]);
+    store.write(&[WriteExtent { offset: place.offset, buf: &pages }])
+}
+
+/// Where the superblocks are depends on the payload's offset and seals alone.
+fn superblock_layout(payload: &SealedPayload) -> PackedLayout {
+    PackedLayout::new(payload.offset, 0, payload.cipher.seal_len().max(1))
+}
