@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealdisk_cipher::CipherName;
+use sealdisk_header::Pbkdf;
 use sealdisk_layout::LayoutName;
 
 use crate::commands::bench::Bench;
@@ -89,13 +90,19 @@ pub struct NewKeySource {
 }
 
 /// How hard a passphrase is made to guess. The names are cryptsetup's.
-#[derive(Args, Clone, Default)]
+#[derive(Args, Clone)]
 #[command(next_help_heading = "Key derivation")]
 pub struct KeyDerivation {
     /// The function that turns the passphrase into a key [default: argon2id].
     #[arg(long, value_enum, value_name = "NAME")]
     pub pbkdf: Option<PbkdfName>,
-    /// Passes of Argon2, instead of as many as take two seconds on this machine.
+    /// How long one derivation takes on this machine, in milliseconds.
+    ///
+    /// The time buys memory, up to 1 GiB or half of what is free, and passes only after that. However slow the machine,
+    /// there are 4 passes over 64 MiB. cryptsetup's default is 2000.
+    #[arg(long, value_name = "MS", default_value_t = Pbkdf::DEFAULT_TIME_MS, conflicts_with = "pbkdf_force_iterations", value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    pub iter_time: u32,
+    /// Passes of Argon2, instead of what takes the time of --iter-time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..))]
     pub pbkdf_force_iterations: Option<u32>,
     /// Memory of Argon2 in KiB [default: 1048576].

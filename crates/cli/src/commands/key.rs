@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use sealdisk_header::{Header, KeySlot, LastSlot, Pbkdf, Priority, SlotPbkdf};
+use sealdisk_header::{Header, KeySlot, LastSlot, Passphrase, Pbkdf, Priority, SlotPbkdf};
 use serde::Serialize;
 
 use crate::arguments::{Key, KeyAdd, KeyChange, KeyDerivation, KeyList, KeyRemove};
 use crate::failure::Failure;
 use crate::output;
-use crate::passphrase::{self, Purpose};
+use crate::passphrase::{self, Origin, Purpose};
 use crate::volume_file::locate;
 
 /// Runs one of the commands.
@@ -26,8 +26,7 @@ fn add(options: &KeyAdd, quiet: bool) -> Result<(), Failure> {
     passphrase::refuse_two_on_stdin(existing_file, new_file)?;
     let mut header = load(&options.volume.path)?;
     let existing = passphrase::read(existing_file, "Any passphrase that opens the volume", Purpose::Open)?;
-    // A passphrase that opens nothing is reported before the user thinks of a new one.
-    header.unlock(&existing, None)?;
+    check_before_asking(&header, &existing, None, new_file)?;
     let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
     let slot = header.add_key(&existing, &new, options.slot, pbkdf(&options.derivation))?;
     tell(quiet, &format!("Added in key slot {slot}."))
@@ -38,10 +37,24 @@ fn change(options: &KeyChange, quiet: bool) -> Result<(), Failure> {
     passphrase::refuse_two_on_stdin(old_file, new_file)?;
     let mut header = load(&options.volume.path)?;
     let old = passphrase::read(old_file, "Passphrase to be changed", Purpose::Open)?;
-    header.unlock(&old, options.slot)?;
+    check_before_asking(&header, &old, options.slot, new_file)?;
     let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
     let slot = header.change_key(&old, &new, options.slot, pbkdf(&options.derivation))?;
     tell(quiet, &format!("Changed key slot {slot}."))
+}
+
+/// A passphrase that opens nothing is reported before somebody thinks of a new one. Where nobody is asked, it is reported
+/// soon enough: every derivation is a second's work.
+fn check_before_asking(
+    header: &Header,
+    existing: &Passphrase,
+    slot: Option<u32>,
+    new_file: Option<&Path>,
+) -> Result<(), Failure> {
+    match passphrase::origin(new_file) {
+        Origin::Terminal => header.unlock(existing, slot).map(drop).map_err(Failure::from),
+        Origin::Stream => Ok(()),
+    }
 }
 
 fn remove(options: &KeyRemove, quiet: bool) -> Result<(), Failure> {
@@ -128,7 +141,9 @@ pub fn slot_table(slots: &[Slot]) -> String {
 
 /// What the options say of the key derivation, in the header's terms.
 pub fn pbkdf(options: &KeyDerivation) -> Pbkdf {
-    let Some(passes) = options.pbkdf_force_iterations else { return Pbkdf::Calibrated };
+    let Some(passes) = options.pbkdf_force_iterations else {
+        return Pbkdf::Calibrated { time_ms: options.iter_time };
+    };
     // The defaults of cryptsetup 2.6.
     let memory_kib = options.pbkdf_memory.unwrap_or(1 << 20);
     Pbkdf::Fixed { passes, memory_kib, threads: options.pbkdf_parallel.unwrap_or(4) }
