@@ -225,7 +225,7 @@ pub struct List {
     /// Print a JSON array.
     ///
     /// Its objects have the fields name, volume, address, export (nbd or fuse), size (bytes), read_only, state (healthy,
-    /// read-only, failed, attaching, ending, unresponsive or dead), reason, pid, since (seconds since 1970), cipher,
+    /// read-only, failed, attaching, ending, unresponsive or dead), reason, damage, pid, since (seconds since 1970), cipher,
     /// layout and log. Fields may be added.
     #[arg(long)]
     pub json: bool,
@@ -240,7 +240,7 @@ pub struct Info {
     ///
     /// Its fields are volume, uuid, label, kind (sealed or luks2), cipher, implementation, authenticated, layout, fold,
     /// sector_size, offset, size (bytes), clean, sectors (folded, plain, zero; for folding volumes), stored (bytes), lineage,
-    /// key_slots (as `key list --json`) and attached (name, pid, address, read_only, state, reason, counters). Fields may
+    /// key_slots (as `key list --json`) and attached (name, pid, address, read_only, state, reason, damage, counters). Fields may
     /// be added.
     #[arg(long)]
     pub json: bool,
@@ -256,7 +256,8 @@ pub struct Check {
     /// Print the report as a line of JSON.
     ///
     /// Its fields are volume, size (bytes), authenticated, sectors (how many were read), bad (numbers of the 4096-byte
-    /// sectors that are not authentic) and unreadable (sector, reason). Fields may be added.
+    /// sectors that are not authentic), unreadable (sector, reason) and damage (what its journal has lost). Fields may be
+    /// added.
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
