@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use harness::{CHEAP, Place, eventually, succeed, tool};
+use harness::{CHEAP, Place};
+use support::programs::{eventually, succeed, tool};
 
 /// Runs nbdsh code on the disk `h`.
 fn nbd(uri: &str, program: &str) -> String {

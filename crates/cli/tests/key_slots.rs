@@ -4,7 +4,8 @@
 
 mod harness;
 
-use harness::{CHEAP, Place, cryptsetup, succeed};
+use harness::{CHEAP, Place, cryptsetup};
+use support::programs::succeed;
 
 fn slots(place: &Place) -> Vec<u64> {
     let slots: Vec<serde_json::Value> = serde_json::from_str(&place.ok(&["key", "list", "v", "--json"])).unwrap();
@@ -70,7 +71,7 @@ fn a_guess_is_costly_unless_asked_otherwise() {
     // However short the time.
     place.ok(&["key", "add", "v", "--key-file", "key", "--new-key-file", "second", "--iter-time", "1"]);
     assert!(is_strong(&slot(1)), "{}", slot(1));
-    place.ok(&["key", "change", "v", "--key-file", "second", "--new-key-file", "third", "--iter-time", "1500"]);
+    place.ok(&["key", "change", "v", "--key-file", "second", "--new-key-file", "third", "--iter-time", "300"]);
     assert!(is_strong(&slot(1)), "{}", slot(1));
     assert!(opens(&place, "third") && !opens(&place, "second"));
     let cheap = [&["key", "change", "v", "--key-file", "third", "--new-key-file", "second"], &CHEAP[..]].concat();
