@@ -1,5 +1,7 @@
 //! The command line: what can be said, not what it does. Completions and manual pages are made from these definitions.
 
+pub mod bench;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -7,7 +9,7 @@ use sealdisk_cipher::CipherName;
 use sealdisk_header::Pbkdf;
 use sealdisk_layout::LayoutName;
 
-use crate::commands::bench::Bench;
+use self::bench::Bench;
 use crate::size::ByteSize;
 
 /// Encryption at rest for databases: sealed disks in a file or on a block device.
@@ -79,14 +81,6 @@ pub struct KeySource {
     /// terminal, or, if standard input is not a terminal, read from it up to the first newline.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
-}
-
-/// Where a passphrase that is to be added comes from.
-#[derive(Args, Clone, Default)]
-pub struct NewKeySource {
-    /// Read the new key from this file, every byte of it; `-` is standard input.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub new_key_file: Option<PathBuf>,
 }
 
 /// How hard a passphrase is made to guess. The names are cryptsetup's.
@@ -292,20 +286,28 @@ pub enum Key {
     List(KeyList),
 }
 
-/// `key add`.
+/// What `key add` and `key change` need.
 #[derive(Args)]
-pub struct KeyAdd {
+pub struct TwoKeys {
     #[command(flatten)]
     pub volume: VolumePath,
     #[command(flatten)]
     pub key: KeySource,
-    #[command(flatten)]
-    pub new_key: NewKeySource,
-    /// The key slot to use [default: the first free one].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..32))]
-    pub slot: Option<u32>,
+    /// Read the new key from this file, every byte of it; `-` is standard input.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub new_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub derivation: KeyDerivation,
+}
+
+/// `key add`.
+#[derive(Args)]
+pub struct KeyAdd {
+    /// The key slot to use [default: the first free one].
+    #[arg(long, value_name = "N", value_parser = slot_parser())]
+    pub slot: Option<u32>,
+    #[command(flatten)]
+    pub keys: TwoKeys,
 }
 
 /// `key remove`.
@@ -316,7 +318,7 @@ pub struct KeyRemove {
     #[command(flatten)]
     pub key: KeySource,
     /// Remove this key slot, whatever its passphrase.
-    #[arg(long, value_name = "N", conflicts_with = "key_file", value_parser = clap::value_parser!(u32).range(0..32))]
+    #[arg(long, value_name = "N", conflicts_with = "key_file", value_parser = slot_parser())]
     pub slot: Option<u32>,
     /// Remove even the last key slot, after which the volume can never be opened again.
     #[arg(long)]
@@ -326,17 +328,11 @@ pub struct KeyRemove {
 /// `key change`.
 #[derive(Args)]
 pub struct KeyChange {
-    #[command(flatten)]
-    pub volume: VolumePath,
-    #[command(flatten)]
-    pub key: KeySource,
-    #[command(flatten)]
-    pub new_key: NewKeySource,
     /// Change the passphrase of this key slot only.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..32))]
+    #[arg(long, value_name = "N", value_parser = slot_parser())]
     pub slot: Option<u32>,
     #[command(flatten)]
-    pub derivation: KeyDerivation,
+    pub keys: TwoKeys,
 }
 
 /// `key list`.
@@ -411,6 +407,11 @@ pub struct Man {
     /// The folder to write to; it must exist.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
+}
+
+/// LUKS2 has key slots 0 to 31.
+fn slot_parser() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(0..32)
 }
 
 fn cipher_parser() -> impl clap::builder::TypedValueParser<Value = CipherName> {

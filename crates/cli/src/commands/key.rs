@@ -5,7 +5,7 @@ use std::path::Path;
 use sealdisk_header::{Header, KeySlot, LastSlot, Passphrase, Pbkdf, Priority, SlotPbkdf};
 use serde::Serialize;
 
-use crate::arguments::{Key, KeyAdd, KeyChange, KeyDerivation, KeyList, KeyRemove};
+use crate::arguments::{Key, KeyAdd, KeyChange, KeyDerivation, KeyList, KeyRemove, TwoKeys};
 use crate::failure::Failure;
 use crate::output;
 use crate::passphrase::{self, Origin, Purpose};
@@ -22,39 +22,30 @@ pub fn run(key: &Key, quiet: bool) -> Result<(), Failure> {
 }
 
 fn add(options: &KeyAdd, quiet: bool) -> Result<(), Failure> {
-    let (existing_file, new_file) = (options.key.key_file.as_deref(), options.new_key.new_key_file.as_deref());
-    passphrase::refuse_two_on_stdin(existing_file, new_file)?;
-    let mut header = load(&options.volume.path)?;
-    let existing = passphrase::read(existing_file, "Any passphrase that opens the volume", Purpose::Open)?;
-    check_before_asking(&header, &existing, None, new_file)?;
-    let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
-    let slot = header.add_key(&existing, &new, options.slot, pbkdf(&options.derivation))?;
+    let (mut header, existing, new) = read_keys(&options.keys, "Any passphrase that opens the volume", None)?;
+    let slot = header.add_key(&existing, &new, options.slot, pbkdf(&options.keys.derivation))?;
     tell(quiet, &format!("Added in key slot {slot}."))
 }
 
 fn change(options: &KeyChange, quiet: bool) -> Result<(), Failure> {
-    let (old_file, new_file) = (options.key.key_file.as_deref(), options.new_key.new_key_file.as_deref());
-    passphrase::refuse_two_on_stdin(old_file, new_file)?;
-    let mut header = load(&options.volume.path)?;
-    let old = passphrase::read(old_file, "Passphrase to be changed", Purpose::Open)?;
-    check_before_asking(&header, &old, options.slot, new_file)?;
-    let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
-    let slot = header.change_key(&old, &new, options.slot, pbkdf(&options.derivation))?;
+    let (mut header, old, new) = read_keys(&options.keys, "Passphrase to be changed", options.slot)?;
+    let slot = header.change_key(&old, &new, options.slot, pbkdf(&options.keys.derivation))?;
     tell(quiet, &format!("Changed key slot {slot}."))
 }
 
-/// A passphrase that opens nothing is reported before somebody thinks of a new one. Where nobody is asked, it is reported
-/// soon enough: every derivation is a second's work.
-fn check_before_asking(
-    header: &Header,
-    existing: &Passphrase,
-    slot: Option<u32>,
-    new_file: Option<&Path>,
-) -> Result<(), Failure> {
-    match passphrase::origin(new_file) {
-        Origin::Terminal => header.unlock(existing, slot).map(drop).map_err(Failure::from),
-        Origin::Stream => Ok(()),
+/// The header, what opens it (the key slot `slot`, if there is a number), and what is to open it.
+fn read_keys(keys: &TwoKeys, prompt: &str, slot: Option<u32>) -> Result<(Header, Passphrase, Passphrase), Failure> {
+    let (existing_file, new_file) = (keys.key.key_file.as_deref(), keys.new_key_file.as_deref());
+    passphrase::refuse_two_on_stdin(existing_file, new_file)?;
+    let header = load(&keys.volume.path)?;
+    let existing = passphrase::read(existing_file, prompt, Purpose::Open)?;
+    // A passphrase that opens nothing is reported before somebody thinks of a new one. Where nobody is asked, it is
+    // reported soon enough: every derivation is a second's work.
+    if passphrase::origin(new_file) == Origin::Terminal {
+        header.unlock(&existing, slot)?;
     }
+    let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
+    Ok((header, existing, new))
 }
 
 fn remove(options: &KeyRemove, quiet: bool) -> Result<(), Failure> {
