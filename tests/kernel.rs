@@ -12,8 +12,6 @@ mod cpio;
 mod machine;
 #[path = "kernel/place.rs"]
 mod place;
-#[path = "kernel/tool.rs"]
-mod tool;
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +20,7 @@ use machine::{Debian, Machine};
 use place::{CHEAP, KEY, Place};
 use sha2::{Digest, Sha256};
 use support::Random;
-use tool::{succeed, tool};
+use support::programs::{succeed, tool};
 
 const MIB: u64 = 1 << 20;
 

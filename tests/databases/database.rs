@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use support::programs::{succeed, tool};
+
 use crate::disk::{Kind, SealedDisk};
 use crate::history::{Client, History, Load, Transaction};
-use crate::programs::{succeed, tool};
 use crate::server::Server;
 
 /// Clients at a time.

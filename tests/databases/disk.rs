@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::programs::{eventually, sealdisk, succeed, tool};
 use tempfile::TempDir;
-
-use crate::programs::{eventually, sealdisk, succeed, tool};
 
 /// Argon2 as cheap as LUKS2 allows.
 const CHEAP: [&str; 6] = ["--pbkdf-force-iterations", "4", "--pbkdf-memory", "32", "--pbkdf-parallel", "1"];

@@ -10,7 +10,6 @@ mod disk;
 mod history;
 mod mariadb;
 mod postgres;
-mod programs;
 mod redis;
 mod server;
 mod sql;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::Signal;
+use support::programs::{find, succeed, tool, tool_as};
 
 use crate::database::{Database, folder_of};
 use crate::disk::SealedDisk;
 use crate::history::{Client, Transaction};
-use crate::programs::{find, succeed, tool, tool_as};
 use crate::server::Server;
 use crate::sql::{self, SqlClient};
 

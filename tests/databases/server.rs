@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::programs::eventually;
+use support::programs::eventually;
 
 /// A running database.
 pub struct Server {

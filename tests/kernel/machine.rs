@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use support::programs::{succeed, tool};
+
 use crate::cpio::Cpio;
-use crate::tool::{succeed, tool};
 
 /// When to give a machine up that neither ends nor dies. No measurement: a machine takes seconds.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -4,9 +4,8 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-use crate::tool::{succeed, tool};
+use support::programs::{self, succeed, tool};
 
 /// What opens every volume of these tests.
 pub const KEY: &[u8] = b"the right passphrase";
@@ -85,7 +84,7 @@ impl Place {
     }
 
     fn sealdisk<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(program());
+        let mut command = programs::sealdisk();
         command.args(arguments).current_dir(self.folder.path()).env("SEALDISK_RUNTIME_DIR", self.path("run"));
         command
     }
@@ -116,24 +115,4 @@ impl Drop for Attached<'_> {
             succeed(&mut detach);
         }
     }
-}
-
-/// `sealdisk`, built from the sources as they are now: a test of one package does not build the programs of another.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        // The profile of this test, so that nothing is compiled twice.
-        let profile = if cfg!(debug_assertions) { "test" } else { "release" };
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "sealdisk", "--bin", "sealdisk", "--profile", profile]);
-        let built = build.args(["--message-format", "json-render-diagnostics"]).output().unwrap();
-        assert!(built.status.success(), "sealdisk does not build: {}", String::from_utf8_lossy(&built.stderr));
-        let messages = String::from_utf8(built.stdout).unwrap();
-        let executable = messages.lines().rev().find_map(|line| {
-            let message: serde_json::Value = serde_json::from_str(line).ok()?;
-            Some(PathBuf::from(message["executable"].as_str()?))
-        });
-        executable.expect("cargo says where it put the program")
-    })
 }

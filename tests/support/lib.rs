@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod model;
+pub mod programs;
 mod random;
 mod volumes;
 

@@ -7,28 +7,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::programs::{find, sealdisk, succeed};
 use tempfile::TempDir;
-
-/// The program under test. It belongs to another package, so cargo does not build it for these tests by itself.
-static SEALDISK: LazyLock<PathBuf> = LazyLock::new(|| {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--profile", "test", "--package", "sealdisk", "--bin", "sealdisk"]);
-    build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
-    let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(output.status.success(), "sealdisk does not build");
-    let messages = String::from_utf8(output.stdout).unwrap();
-    let executable = messages.lines().rev().find_map(|line| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(message["executable"].as_str()?))
-    });
-    executable.expect("cargo says where it put the program")
-});
 
 /// A folder to measure in, with a benchmark that leaves its report in `report`.
 struct Place(TempDir);
@@ -42,8 +27,8 @@ impl Place {
     }
 
     fn bench(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&*SEALDISK);
-        command.arg("bench").args(arguments).arg("--quick").stdin(Stdio::null());
+        let mut command = sealdisk();
+        command.arg("bench").args(arguments).arg("--quick");
         command.arg("--dir").arg(self.path("disks")).arg("--out").arg(self.path("report"));
         command
     }
@@ -73,14 +58,6 @@ impl Place {
             assert!(!mentions(&device.unwrap().path().join("loop/backing_file")));
         }
     }
-}
-
-#[track_caller]
-fn succeed(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let [said, complained] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(status.success(), "{status}: {said}{complained}");
-    said
 }
 
 /// Every subject has a sample of every measure, and nobody was left out.
@@ -133,13 +110,8 @@ fn a_peer_that_is_not_installed_is_left_out_loudly() {
     let place = Place::new();
     let programs = place.path("programs");
     fs::create_dir(&programs).unwrap();
-    for program in ["fio", "sh", "dd"] {
-        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(program)).into_iter().find(|p| p.exists());
-        symlink(
-            found.unwrap_or_else(|| panic!("{program} is missing: install its Debian package")),
-            programs.join(program),
-        )
-        .unwrap();
+    for (program, package) in [("fio", "fio"), ("sh", "dash"), ("dd", "coreutils")] {
+        symlink(find(program, package), programs.join(program)).unwrap();
     }
     let only = ["--only", "pass-through,nbdkit-plain", "--size", "32M"];
     let output = place.bench(&["local"]).args(only).env("PATH", &programs).output().unwrap();

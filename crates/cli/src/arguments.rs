@@ -1,12 +1,15 @@
 //! The command line: what can be said, not what it does. Completions and manual pages are made from these definitions.
 
+pub mod bench;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealdisk_cipher::CipherName;
+use sealdisk_header::Pbkdf;
 use sealdisk_layout::LayoutName;
 
-use crate::commands::bench::Bench;
+use self::bench::Bench;
 use crate::size::ByteSize;
 
 /// Encryption at rest for databases: sealed disks in a file or on a block device.
@@ -80,22 +83,20 @@ pub struct KeySource {
     pub key_file: Option<PathBuf>,
 }
 
-/// Where a passphrase that is to be added comes from.
-#[derive(Args, Clone, Default)]
-pub struct NewKeySource {
-    /// Read the new key from this file, every byte of it; `-` is standard input.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub new_key_file: Option<PathBuf>,
-}
-
 /// How hard a passphrase is made to guess. The names are cryptsetup's.
-#[derive(Args, Clone, Default)]
+#[derive(Args, Clone)]
 #[command(next_help_heading = "Key derivation")]
 pub struct KeyDerivation {
     /// The function that turns the passphrase into a key [default: argon2id].
     #[arg(long, value_enum, value_name = "NAME")]
     pub pbkdf: Option<PbkdfName>,
-    /// Passes of Argon2, instead of as many as take two seconds on this machine.
+    /// How long one derivation takes on this machine, in milliseconds.
+    ///
+    /// The time buys memory, up to 1 GiB or half of what is free, and passes only after that. However slow the machine,
+    /// there are 4 passes over 64 MiB. cryptsetup's default is 2000.
+    #[arg(long, value_name = "MS", default_value_t = Pbkdf::DEFAULT_TIME_MS, conflicts_with = "pbkdf_force_iterations", value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    pub iter_time: u32,
+    /// Passes of Argon2, instead of what takes the time of --iter-time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..))]
     pub pbkdf_force_iterations: Option<u32>,
     /// Memory of Argon2 in KiB [default: 1048576].
@@ -218,7 +219,7 @@ pub struct List {
     /// Print a JSON array.
     ///
     /// Its objects have the fields name, volume, address, export (nbd or fuse), size (bytes), read_only, state (healthy,
-    /// read-only, failed, attaching, ending, unresponsive or dead), reason, pid, since (seconds since 1970), cipher,
+    /// read-only, failed, attaching, ending, unresponsive or dead), reason, damage, pid, since (seconds since 1970), cipher,
     /// layout and log. Fields may be added.
     #[arg(long)]
     pub json: bool,
@@ -233,7 +234,7 @@ pub struct Info {
     ///
     /// Its fields are volume, uuid, label, kind (sealed or luks2), cipher, implementation, authenticated, layout, fold,
     /// sector_size, offset, size (bytes), clean, sectors (folded, plain, zero; for folding volumes), stored (bytes), lineage,
-    /// key_slots (as `key list --json`) and attached (name, pid, address, read_only, state, reason, counters). Fields may
+    /// key_slots (as `key list --json`) and attached (name, pid, address, read_only, state, reason, damage, counters). Fields may
     /// be added.
     #[arg(long)]
     pub json: bool,
@@ -249,7 +250,8 @@ pub struct Check {
     /// Print the report as a line of JSON.
     ///
     /// Its fields are volume, size (bytes), authenticated, sectors (how many were read), bad (numbers of the 4096-byte
-    /// sectors that are not authentic) and unreadable (sector, reason). Fields may be added.
+    /// sectors that are not authentic), unreadable (sector, reason) and damage (what its journal has lost). Fields may be
+    /// added.
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -284,20 +286,28 @@ pub enum Key {
     List(KeyList),
 }
 
-/// `key add`.
+/// What `key add` and `key change` need.
 #[derive(Args)]
-pub struct KeyAdd {
+pub struct TwoKeys {
     #[command(flatten)]
     pub volume: VolumePath,
     #[command(flatten)]
     pub key: KeySource,
-    #[command(flatten)]
-    pub new_key: NewKeySource,
-    /// The key slot to use [default: the first free one].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..32))]
-    pub slot: Option<u32>,
+    /// Read the new key from this file, every byte of it; `-` is standard input.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub new_key_file: Option<PathBuf>,
     #[command(flatten)]
     pub derivation: KeyDerivation,
+}
+
+/// `key add`.
+#[derive(Args)]
+pub struct KeyAdd {
+    /// The key slot to use [default: the first free one].
+    #[arg(long, value_name = "N", value_parser = slot_parser())]
+    pub slot: Option<u32>,
+    #[command(flatten)]
+    pub keys: TwoKeys,
 }
 
 /// `key remove`.
@@ -308,7 +318,7 @@ pub struct KeyRemove {
     #[command(flatten)]
     pub key: KeySource,
     /// Remove this key slot, whatever its passphrase.
-    #[arg(long, value_name = "N", conflicts_with = "key_file", value_parser = clap::value_parser!(u32).range(0..32))]
+    #[arg(long, value_name = "N", conflicts_with = "key_file", value_parser = slot_parser())]
     pub slot: Option<u32>,
     /// Remove even the last key slot, after which the volume can never be opened again.
     #[arg(long)]
@@ -318,17 +328,11 @@ pub struct KeyRemove {
 /// `key change`.
 #[derive(Args)]
 pub struct KeyChange {
-    #[command(flatten)]
-    pub volume: VolumePath,
-    #[command(flatten)]
-    pub key: KeySource,
-    #[command(flatten)]
-    pub new_key: NewKeySource,
     /// Change the passphrase of this key slot only.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..32))]
+    #[arg(long, value_name = "N", value_parser = slot_parser())]
     pub slot: Option<u32>,
     #[command(flatten)]
-    pub derivation: KeyDerivation,
+    pub keys: TwoKeys,
 }
 
 /// `key list`.
@@ -403,6 +407,11 @@ pub struct Man {
     /// The folder to write to; it must exist.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
+}
+
+/// LUKS2 has key slots 0 to 31.
+fn slot_parser() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(0..32)
 }
 
 fn cipher_parser() -> impl clap::builder::TypedValueParser<Value = CipherName> {

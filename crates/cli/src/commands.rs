@@ -1,7 +1,7 @@
 //! One command a file.
 
 mod attach;
-pub mod bench;
+mod bench;
 mod check;
 mod completions;
 mod detach;

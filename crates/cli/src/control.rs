@@ -43,6 +43,9 @@ pub enum Answer {
     },
 }
 
+/// The state of a volume that takes no writes since a flush failed.
+pub const FAILED: &str = "failed";
+
 /// How an attached volume does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
@@ -51,6 +54,9 @@ pub struct Health {
     /// Why it failed, or why it has not ended yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What is known to be missing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
     /// Which implementation of the cipher runs.
     pub implementation: String,
     /// Counters of the volume, by name.

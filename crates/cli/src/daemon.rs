@@ -35,6 +35,19 @@ impl Ready {
         Self(Listener::StandardOutput)
     }
 
+    /// Tells the user now, and whoever reads `log` later.
+    pub fn warn(&self, warning: &str, log: &Path) -> Result<(), Failure> {
+        eprintln!("sealdisk: warning: {warning}");
+        match self.0 {
+            Listener::StandardOutput => Ok(()), // standard error stays what it is
+            Listener::Starter(_) => {
+                let file = File::options().append(true).create(true).open(log);
+                let noted = file.and_then(|mut file| writeln!(file, "sealdisk: warning: {warning}"));
+                noted.map_err(|e| Failure::path(log, &e))
+            }
+        }
+    }
+
     /// Announces that the work is under way, with what the user needs to know for the next step, and lets go of the
     /// terminal: what is printed from now on goes to `log`.
     pub fn announce(self, say: &str, log: &Path) -> Result<(), Failure> {

@@ -23,7 +23,7 @@ pub enum Kind {
     WrongDevice = 4,
     /// The volume, the device or the name is in use, or exists already.
     Busy = 5,
-    /// `check` found sectors that are not authentic.
+    /// `check` found sectors that are not authentic, or a damaged journal.
     Damaged = 6,
 }
 
@@ -35,7 +35,7 @@ impl Kind {
         (Self::OutOfMemory, "out of memory"),
         (Self::WrongDevice, "wrong device: not there, too small, or holding something else"),
         (Self::Busy, "device busy: attached, mounted, or the name is taken"),
-        (Self::Damaged, "check found sectors that are not authentic"),
+        (Self::Damaged, "check found sectors that are not authentic, or a damaged journal"),
     ];
 
     /// The kind with this exit code.

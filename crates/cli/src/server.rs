@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sealdisk_export::{Export, ExportError};
 use sealdisk_volume::{State, Volume};
 
-use crate::control::{Answer, ControlSocket, Health, Pending, Request};
+use crate::control::{Answer, ControlSocket, FAILED, Health, Pending, Request};
 use crate::failure::Failure;
 use crate::registry::Claim;
 use crate::signals::HeldSignals;
@@ -80,7 +80,8 @@ impl Server {
     }
 
     fn detach(self, pending: Pending) -> Result<(), Failure> {
-        let result = self.end();
+        // Whoever asked hears how it ended, so that nothing need be kept.
+        let result = self.stop(Afterwards::Forget);
         match &result {
             Ok(()) => pending.answer(&Answer::Detached),
             Err(failure) => pending.answer(&failed(failure)),
@@ -93,24 +94,45 @@ impl Server {
         self.end()
     }
 
-    /// Stops the export, flushes, and gives back volume and name: whoever hears of it can attach the volume again.
     fn end(self) -> Result<(), Failure> {
+        self.stop(Afterwards::KeepFailure)
+    }
+
+    /// Stops the export, flushes, and gives back volume and name: whoever hears of it can attach the volume again.
+    fn stop(self, afterwards: Afterwards) -> Result<(), Failure> {
         let Self { claim, volume, export, control, signals } = self;
         let stopped = export.stop().map_err(Failure::from);
         let closed = match sole_owner(volume) {
-            Ok(volume) => volume.close().map_err(Failure::from),
+            Ok(volume) => close(volume),
             Err(volume) => volume.flush().map_err(Failure::from).and_then(|()| {
                 Err(Failure::busy("the disk is still in use; everything is flushed, and the next attach tidies up"))
             }),
         };
         drop(control);
-        if closed.is_ok() {
+        if closed.is_ok() || afterwards == Afterwards::Forget {
             claim.release();
         }
         // From here on a signal does what it always does.
         drop(signals);
         closed.and(stopped)
     }
+}
+
+/// What becomes of the name and the log of a volume that could not be flushed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Afterwards {
+    /// They stay until somebody asks: nobody heard of the failure yet.
+    KeepFailure,
+    /// They go as always.
+    Forget,
+}
+
+/// Flushes. A volume that takes no writes has nothing that it could flush, which its owner has to know.
+fn close(volume: Volume) -> Result<(), Failure> {
+    let State::Failed(reason) = volume.status().state else { return Ok(volume.close()?) };
+    Err(Failure::usage(format_args!(
+        "detached, but what was written since the last good flush is lost ({reason}); check the disk below"
+    )))
 }
 
 fn failed(failure: &Failure) -> Answer {
@@ -124,15 +146,21 @@ fn health(volume: &Volume, ending: bool) -> Health {
         State::Healthy | State::ReadOnly if ending => ("ending", Some("the disk is in use".to_owned())),
         State::Healthy => ("healthy", None),
         State::ReadOnly => ("read-only", None),
-        State::Failed(reason) => ("failed", Some(reason)),
+        State::Failed(reason) => (FAILED, Some(reason)),
     };
     let counters = [("waiting_sectors", Some(status.waiting_sectors as u64)), ("objects", status.objects)];
     Health {
         state: state.to_owned(),
         reason,
+        damage: status.damage.as_deref().map(damage_story),
         implementation: status.implementation.to_owned(),
         counters: counters.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?))).collect(),
     }
+}
+
+/// What the volume's damage means for its owner.
+pub fn damage_story(damage: &str) -> String {
+    format!("the journal is damaged: {damage}. Writes that had been flushed are lost; save what is there")
 }
 
 /// The only handle on what nobody uses any more. Threads of a stopped export drop theirs as they end; those of an export

@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 
-use harness::{CHEAP, Place, eventually, run, succeed, tool};
+use harness::{CHEAP, Place};
+use support::programs::{eventually, run, succeed, tool};
 
 fn nbd(uri: &str, program: &str) -> String {
     succeed(tool("python3", "python3-libnbd").args(["-m", "nbd", "--uri", uri, "--command", program]))

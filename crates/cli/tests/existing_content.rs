@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use harness::{CHEAP, Place, cryptsetup, succeed, tool};
+use harness::{CHEAP, Place, cryptsetup};
+use support::programs::{succeed, tool};
 
 /// Ways to fill a file of 64 MiB, and what the refusal must say.
 type Filling = (&'static str, fn(&Path), &'static str);

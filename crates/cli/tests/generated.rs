@@ -6,7 +6,8 @@ mod harness;
 
 use std::fs;
 
-use harness::{Place, run, succeed, tool};
+use harness::Place;
+use support::programs::{run, succeed, tool};
 
 #[test]
 fn shells_accept_their_completions() {

@@ -4,7 +4,8 @@
 
 mod harness;
 
-use harness::{CHEAP, Place, cryptsetup, succeed};
+use harness::{CHEAP, Place, cryptsetup};
+use support::programs::succeed;
 
 fn slots(place: &Place) -> Vec<u64> {
     let slots: Vec<serde_json::Value> = serde_json::from_str(&place.ok(&["key", "list", "v", "--json"])).unwrap();
@@ -47,6 +48,48 @@ fn keys_are_added_changed_listed_and_removed() {
     assert_eq!(slots(&place), [0]);
     place.ok(&["key", "remove", "v", "--key-file", "key", "--force"]);
     assert_eq!(slots(&place), Vec::<u64>::new());
+}
+
+#[test]
+fn a_guess_is_costly_unless_asked_otherwise() {
+    let place = Place::new();
+    for name in ["key", "second", "third"] {
+        place.file(name, name.as_bytes());
+    }
+    let slot = |number: usize| -> serde_json::Value {
+        let slots: serde_json::Value = serde_json::from_str(&place.ok(&["key", "list", "v", "--json"])).unwrap();
+        assert_eq!(slots[number]["pbkdf"], "argon2id");
+        slots[number].clone()
+    };
+    let is_strong = |slot: &serde_json::Value| {
+        slot["memory_kib"].as_u64().unwrap() >= 64 << 10 && slot["iterations"].as_u64().unwrap() >= 4
+    };
+    place.ok(&["format", "v", "--size", "8M", "--key-file", "key"]);
+    assert!(is_strong(&slot(0)), "{}", slot(0));
+    assert!(opens(&place, "key"));
+
+    // However short the time.
+    place.ok(&["key", "add", "v", "--key-file", "key", "--new-key-file", "second", "--iter-time", "1"]);
+    assert!(is_strong(&slot(1)), "{}", slot(1));
+    place.ok(&["key", "change", "v", "--key-file", "second", "--new-key-file", "third", "--iter-time", "300"]);
+    assert!(is_strong(&slot(1)), "{}", slot(1));
+    assert!(opens(&place, "third") && !opens(&place, "second"));
+    let cheap = [&["key", "change", "v", "--key-file", "third", "--new-key-file", "second"], &CHEAP[..]].concat();
+    place.ok(&cheap);
+    assert_eq!(
+        (&slot(1)["memory_kib"], &slot(1)["iterations"], &slot(1)["threads"]),
+        (&32.into(), &4.into(), &1.into())
+    );
+
+    for nonsense in [&["--iter-time=0"][..], &["--iter-time=-1"], &["--iter-time=soon"], &["--iter-time=600001"]] {
+        let add = [&["key", "add", "v", "--key-file", "key", "--new-key-file", "third"], nonsense].concat();
+        let output = place.sealdisk(&add).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
+    // Both at once say two things about the same.
+    let output = place.sealdisk(&[&cheap[..], &["--iter-time", "800"]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(slots(&place), [0, 1]);
 }
 
 #[test]

@@ -7,7 +7,8 @@ mod harness;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use harness::{CHEAP, Place, succeed, tool};
+use harness::{CHEAP, Place};
+use support::programs::{succeed, tool};
 
 /// Attaches, runs nbdsh code on the disk `h`, detaches.
 fn on_disk(place: &Place, program: &str) -> String {

@@ -8,7 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use harness::{CHEAP, Place, run, succeed, tool};
+use harness::{CHEAP, Place};
+use support::programs::{run, succeed, tool};
 
 /// The user nobody of every Debian.
 const NOBODY: &str = "65534";

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use harness::typing::Typist;
 use harness::{CHEAP, Place, cryptsetup};
+use support::programs::succeed;
 
 /// Key files that a careless reader would cut, join or convert.
 fn awkward_keys() -> Vec<(&'static str, Vec<u8>)> {
@@ -66,7 +67,7 @@ fn sealdisk_opens_what_cryptsetup_added_from_a_file_or_standard_input() {
         place.file("other", &key);
         let mut add =
             cryptsetup(&["luksAddKey", "--batch-mode", "--pbkdf-force-iterations", "4", "--pbkdf-memory", "32"]);
-        harness::succeed(add.arg("--key-file").arg(place.path("key")).arg(place.path("v")).arg(place.path("other")));
+        succeed(add.arg("--key-file").arg(place.path("key")).arg(place.path("v")).arg(place.path("other")));
         place.ok(&["check", "v", "--key-file", "other", "--quiet"]);
         ends(fed(&mut place.sealdisk(&["check", "v", "--key-file", "-"]), &key), 0);
         ends(fed(&mut place.sealdisk(&["check", "v", "--key-file", "-"]), &[&key[..], b"x"].concat()), 2);

@@ -89,7 +89,7 @@ impl FormatOptions {
             Payload::Sealed(_) => (SECTOR_SIZE as u32, Some("sealdisk".to_owned())),
         };
         CryptParamsLuks2 {
-            pbkdf: self.pbkdf.parameters(),
+            pbkdf: Some(Pbkdf::of_digest()),
             integrity: None,
             integrity_params: None,
             data_alignment: 0,
@@ -296,12 +296,5 @@ impl Session {
         let key = Some(Either::Left(volume_key.expose()));
         let flags = CryptVolumeKey::empty();
         self.device.keyslot_handle().add_by_key(Some(0), key, passphrase.expose(), flags).map(drop)
-    }
-
-    pub(crate) fn set_pbkdf(&mut self, pbkdf: Pbkdf) -> Result<(), LibcryptErr> {
-        match pbkdf.parameters() {
-            Some(parameters) => self.device.settings_handle().set_pbkdf_type(&parameters),
-            None => Ok(()),
-        }
     }
 }

@@ -72,6 +72,11 @@ impl Session {
         }
     }
 
+    /// For what the bindings leave out.
+    pub(crate) fn raw(&mut self) -> *mut sys::crypt_device {
+        self.raw
+    }
+
     /// What the loaded header's JSON says.
     pub(crate) fn description(&mut self) -> Result<Description, HeaderError> {
         let json =

@@ -20,7 +20,7 @@ use crate::daemon::{self, Ready};
 use crate::failure::Failure;
 use crate::logged_disk::LoggedDisk;
 use crate::registry::{Claim, Entry, Identity, Registry, Room, default_name};
-use crate::server::Server;
+use crate::server::{Server, damage_story};
 use crate::signals::{ENDING, HeldSignals};
 use crate::size::ByteSize;
 use crate::unlock::unlock;
@@ -152,7 +152,10 @@ impl Attachment {
         let flusher = if matches!(self.offer, Offer::Fuse) { become_io_flusher() } else { Ok(()) };
         match self.begin() {
             Ok((server, entry)) => {
-                let told = server.claim.announce(&entry).and_then(|()| ready.announce(&entry.address, &log));
+                let damage = server.volume.status().damage;
+                let told = damage.map_or(Ok(()), |damage| ready.warn(&damage_story(&damage), &log));
+                let told = told.and_then(|()| server.claim.announce(&entry));
+                let told = told.and_then(|()| ready.announce(&entry.address, &log));
                 match told {
                     Ok(()) => {
                         if let Err(reason) = flusher {

@@ -12,6 +12,7 @@ use crate::arguments::Check;
 use crate::failure::{Failure, Kind};
 use crate::output;
 use crate::progress::Progress;
+use crate::server::damage_story;
 use crate::size::ByteSize;
 use crate::unlock::unlock;
 use crate::volume_file::VolumeFile;
@@ -31,6 +32,8 @@ struct Report {
     bad: Vec<u64>,
     /// Sectors that the store below could not read.
     unreadable: Vec<Unreadable>,
+    /// What its damaged journal has lost: sectors may be authentic and older than they were.
+    damage: Option<String>,
 }
 
 /// A sector that the store below could not read.
@@ -66,6 +69,7 @@ pub fn run(options: &Check, quiet: bool) -> Result<(), Failure> {
         sectors: found.sectors,
         bad: found.not_authentic.iter().map(|sector| sector.0).collect(),
         unreadable: unreadable.collect(),
+        damage: volume.status().damage.as_deref().map(damage_story),
     };
     if options.json {
         // One line: with --progress-json it is the last of several.
@@ -73,10 +77,12 @@ pub fn run(options: &Check, quiet: bool) -> Result<(), Failure> {
     } else {
         print(&report, quiet)?;
     }
-    match complaint(report.bad.len(), report.unreadable.len()) {
-        None => Ok(()),
-        Some(complaint) => Err(Failure::new(Kind::Damaged, format_args!("{}: {complaint}", report.volume))),
+    let complaints: Vec<_> =
+        complaint(report.bad.len(), report.unreadable.len()).into_iter().chain(report.damage).collect();
+    if complaints.is_empty() {
+        return Ok(());
     }
+    Err(Failure::new(Kind::Damaged, format_args!("{}: {}", report.volume, complaints.join("; "))))
 }
 
 /// What is wrong, in numbers.
@@ -104,7 +110,7 @@ fn print(report: &Report, quiet: bool) -> Result<(), Failure> {
     for Unreadable { sector, reason } in &report.unreadable {
         output::say(&format!("{}: {reason}", place(*sector)))?;
     }
-    if report.bad.is_empty() && report.unreadable.is_empty() && !quiet {
+    if report.bad.is_empty() && report.unreadable.is_empty() && report.damage.is_none() && !quiet {
         let size = ByteSize(report.size);
         output::say(&match report.authenticated {
             true => format!("{size}: every sector is authentic"),

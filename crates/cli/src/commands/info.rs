@@ -15,7 +15,7 @@ use crate::arguments::Info;
 use crate::commands::attach::cipher_and_layout;
 use crate::commands::key::{Slot, slot_table, slots};
 use crate::commands::list;
-use crate::control::Health;
+use crate::control::{FAILED, Health};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Progress;
@@ -82,6 +82,8 @@ struct Attached {
     state: String,
     /// Why it failed, if it did.
     reason: Option<String>,
+    /// What is known to be missing of it.
+    damage: Option<String>,
     /// The volume's counters since it was attached.
     counters: BTreeMap<String, u64>,
 }
@@ -159,14 +161,16 @@ fn implementation(payload: &Payload) -> Option<String> {
 fn attached(registered: Registered, health: Option<Health>) -> Option<Attached> {
     let state = list::state(&registered, health.as_ref());
     let entry = registered.entry?;
-    let (reason, counters) = health.map(|health| (health.reason, health.counters)).unwrap_or_default();
+    let (reason, damage, counters) =
+        health.map(|health| (health.reason, health.damage, health.counters)).unwrap_or_default();
     Some(Attached {
         name: entry.name,
         pid: entry.pid,
         address: entry.address,
-        read_only: entry.read_only,
+        read_only: entry.read_only || state == FAILED,
         state,
         reason,
+        damage,
         counters,
     })
 }
@@ -218,6 +222,7 @@ fn print(facts: &Facts) -> Result<(), Failure> {
             ));
             let reason = attached.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
             rows.push(("State", format!("{}{reason}", attached.state)));
+            rows.extend(attached.damage.iter().map(|damage| ("Damage", damage.clone())));
             let counters = attached.counters.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
             rows.push(("Counters", counters.collect::<Vec<_>>().join(", ")));
         }

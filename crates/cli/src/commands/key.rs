@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use sealdisk_header::{Header, KeySlot, LastSlot, Pbkdf, Priority, SlotPbkdf};
+use sealdisk_header::{Header, KeySlot, LastSlot, Passphrase, Pbkdf, Priority, SlotPbkdf};
 use serde::Serialize;
 
-use crate::arguments::{Key, KeyAdd, KeyChange, KeyDerivation, KeyList, KeyRemove};
+use crate::arguments::{Key, KeyAdd, KeyChange, KeyDerivation, KeyList, KeyRemove, TwoKeys};
 use crate::failure::Failure;
 use crate::output;
-use crate::passphrase::{self, Purpose};
+use crate::passphrase::{self, Origin, Purpose};
 use crate::volume_file::locate;
 
 /// Runs one of the commands.
@@ -22,26 +22,30 @@ pub fn run(key: &Key, quiet: bool) -> Result<(), Failure> {
 }
 
 fn add(options: &KeyAdd, quiet: bool) -> Result<(), Failure> {
-    let (existing_file, new_file) = (options.key.key_file.as_deref(), options.new_key.new_key_file.as_deref());
-    passphrase::refuse_two_on_stdin(existing_file, new_file)?;
-    let mut header = load(&options.volume.path)?;
-    let existing = passphrase::read(existing_file, "Any passphrase that opens the volume", Purpose::Open)?;
-    // A passphrase that opens nothing is reported before the user thinks of a new one.
-    header.unlock(&existing, None)?;
-    let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
-    let slot = header.add_key(&existing, &new, options.slot, pbkdf(&options.derivation))?;
+    let (mut header, existing, new) = read_keys(&options.keys, "Any passphrase that opens the volume", None)?;
+    let slot = header.add_key(&existing, &new, options.slot, pbkdf(&options.keys.derivation))?;
     tell(quiet, &format!("Added in key slot {slot}."))
 }
 
 fn change(options: &KeyChange, quiet: bool) -> Result<(), Failure> {
-    let (old_file, new_file) = (options.key.key_file.as_deref(), options.new_key.new_key_file.as_deref());
-    passphrase::refuse_two_on_stdin(old_file, new_file)?;
-    let mut header = load(&options.volume.path)?;
-    let old = passphrase::read(old_file, "Passphrase to be changed", Purpose::Open)?;
-    header.unlock(&old, options.slot)?;
-    let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
-    let slot = header.change_key(&old, &new, options.slot, pbkdf(&options.derivation))?;
+    let (mut header, old, new) = read_keys(&options.keys, "Passphrase to be changed", options.slot)?;
+    let slot = header.change_key(&old, &new, options.slot, pbkdf(&options.keys.derivation))?;
     tell(quiet, &format!("Changed key slot {slot}."))
+}
+
+/// The header, what opens it (the key slot `slot`, if there is a number), and what is to open it.
+fn read_keys(keys: &TwoKeys, prompt: &str, slot: Option<u32>) -> Result<(Header, Passphrase, Passphrase), Failure> {
+    let (existing_file, new_file) = (keys.key.key_file.as_deref(), keys.new_key_file.as_deref());
+    passphrase::refuse_two_on_stdin(existing_file, new_file)?;
+    let header = load(&keys.volume.path)?;
+    let existing = passphrase::read(existing_file, prompt, Purpose::Open)?;
+    // A passphrase that opens nothing is reported before somebody thinks of a new one. Where nobody is asked, it is
+    // reported soon enough: every derivation is a second's work.
+    if passphrase::origin(new_file) == Origin::Terminal {
+        header.unlock(&existing, slot)?;
+    }
+    let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
+    Ok((header, existing, new))
 }
 
 fn remove(options: &KeyRemove, quiet: bool) -> Result<(), Failure> {
@@ -128,7 +132,9 @@ pub fn slot_table(slots: &[Slot]) -> String {
 
 /// What the options say of the key derivation, in the header's terms.
 pub fn pbkdf(options: &KeyDerivation) -> Pbkdf {
-    let Some(passes) = options.pbkdf_force_iterations else { return Pbkdf::Calibrated };
+    let Some(passes) = options.pbkdf_force_iterations else {
+        return Pbkdf::Calibrated { time_ms: options.iter_time };
+    };
     // The defaults of cryptsetup 2.6.
     let memory_kib = options.pbkdf_memory.unwrap_or(1 << 20);
     Pbkdf::Fixed { passes, memory_kib, threads: options.pbkdf_parallel.unwrap_or(4) }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::arguments::List;
-use crate::control::{self, Answer, Health, Request};
+use crate::control::{self, Answer, FAILED, Health, Request};
 use crate::failure::Failure;
 use crate::output;
 use crate::registry::{Registered, Registry};
@@ -34,6 +34,8 @@ struct Line {
     state: String,
     /// Why it failed, or has not ended yet.
     reason: Option<String>,
+    /// What is known to be missing of a volume whose journal is damaged, and which can be attached read-only at most.
+    damage: Option<String>,
     /// The process that serves it.
     pid: u32,
     /// Seconds since 1970 when it was attached.
@@ -59,8 +61,8 @@ pub fn run(options: &List) -> Result<(), Failure> {
     });
     output::say(&output::table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>()))?;
     for line in &lines {
-        if let Some(reason) = &line.reason {
-            output::say(&format!("{}: {reason}", line.name))?;
+        for story in line.reason.iter().chain(&line.damage) {
+            output::say(&format!("{}: {story}", line.name))?;
         }
     }
     Ok(())
@@ -88,7 +90,7 @@ fn line(registered: Registered) -> Line {
     let health = registered.alive.then(|| health(&registered)).flatten();
     let state = state(&registered, health.as_ref());
     let log = registered.room.log().display().to_string();
-    let reason = health.and_then(|health| health.reason);
+    let (reason, damage) = health.map(|health| (health.reason, health.damage)).unwrap_or_default();
     match registered.entry {
         Some(entry) => Line {
             name: registered.name,
@@ -96,9 +98,10 @@ fn line(registered: Registered) -> Line {
             address: entry.address,
             export: entry.export,
             size: entry.size,
-            read_only: entry.read_only,
+            read_only: entry.read_only || state == FAILED,
             state,
             reason,
+            damage,
             pid: entry.pid,
             since: entry.since,
             cipher: entry.cipher,
@@ -114,6 +117,7 @@ fn line(registered: Registered) -> Line {
             read_only: false,
             state,
             reason,
+            damage,
             pid: 0,
             since: 0,
             cipher: String::new(),

@@ -8,7 +8,9 @@ pub mod typing;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+
+use support::programs::{succeed, tool};
 
 /// Argon2 as cheap as LUKS2 allows.
 pub const CHEAP: [&str; 6] = ["--pbkdf-force-iterations", "4", "--pbkdf-memory", "32", "--pbkdf-parallel", "1"];
@@ -94,45 +96,9 @@ impl Drop for Place {
     }
 }
 
-/// Runs a command that must succeed, and returns what it printed.
-#[track_caller]
-pub fn succeed(command: &mut Command) -> String {
-    let output = run(command);
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Runs a command.
-#[track_caller]
-pub fn run(command: &mut Command) -> Output {
-    command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
-}
-
-/// A program of another package. A missing one is a failure, not a reason to skip.
-pub fn tool(program: &str, package: &str) -> Command {
-    let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-    let found = folders.iter().map(|folder| Path::new(folder).join(program)).find(|path| path.exists());
-    let mut command =
-        Command::new(found.unwrap_or_else(|| panic!("{program} is missing: install the Debian package {package}")));
-    command.stdin(Stdio::null());
-    command
-}
-
 /// Debian's cryptsetup.
 pub fn cryptsetup<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
     let mut command = tool("cryptsetup", "cryptsetup-bin");
     command.args(arguments);
     command
-}
-
-/// Waits for something that another process does. Not a measurement: the limit only ends a test that has failed.
-#[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..600 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    panic!("never: {what}");
 }

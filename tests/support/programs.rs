@@ -2,18 +2,26 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// The program under test. It belongs to another package, so cargo does not build it for these tests by itself.
-static SEALDISK: LazyLock<PathBuf> = LazyLock::new(|| {
+/// Sealdisk, built from the sources as they are now: a test of one package does not build the programs of another.
+pub fn sealdisk() -> Command {
+    static SEALDISK: LazyLock<PathBuf> = LazyLock::new(build_sealdisk);
+    let mut command = Command::new(&*SEALDISK);
+    command.stdin(Stdio::null());
+    command
+}
+
+fn build_sealdisk() -> PathBuf {
+    // The profile of this test, so that nothing is compiled twice.
+    let profile = if cfg!(debug_assertions) { "test" } else { "release" };
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--profile", "test", "--package", "sealdisk", "--bin", "sealdisk"]);
+    build.args(["build", "--quiet", "--profile", profile, "--package", "sealdisk", "--bin", "sealdisk"]);
     build.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let output = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "sealdisk does not build");
@@ -23,13 +31,6 @@ static SEALDISK: LazyLock<PathBuf> = LazyLock::new(|| {
         Some(PathBuf::from(message["executable"].as_str()?))
     });
     executable.expect("cargo says where it put the program")
-});
-
-/// Sealdisk.
-pub fn sealdisk() -> Command {
-    let mut command = Command::new(&*SEALDISK);
-    command.stdin(Stdio::null());
-    command
 }
 
 /// A program of a Debian package. A missing one is a failure, not a reason to skip.
@@ -75,10 +76,16 @@ fn version(folder: &Path) -> u32 {
 /// Runs a command that must succeed, and returns what it printed.
 #[track_caller]
 pub fn succeed(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|e: io::Error| panic!("{command:?}: {e}"));
+    let output = run(command);
     let [said, complained] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     assert!(output.status.success(), "{command:?}: {}\n{said}{complained}", output.status);
     said
+}
+
+/// Runs a command that may fail.
+#[track_caller]
+pub fn run(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
 }
 
 /// Waits for something that another process does. Not a measurement: the limit only ends a test that has failed.
