@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::{Payload, PlainPayload};
-use sealdisk_store::{Choices, MemoryStore, ReadExtent, Store, StoreError, WriteExtent};
+use sealdisk_store::{Choices, DeferredReads, MemoryStore, ReadExtent, ReadQueue, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, SECTOR_SIZE, StoreRange};
 use sealdisk_volume::{OpenOptions, Space, Volume};
 use support::{Fixture, Random, key, read, write};
@@ -70,6 +70,10 @@ impl Store for SlowStore {
         self.syncs.fetch_add(1, Ordering::SeqCst);
         self.nap();
         Ok(())
+    }
+
+    fn read_queue(self: Arc<Self>) -> Option<Box<dyn ReadQueue>> {
+        Some(Box::new(DeferredReads::new(self)))
     }
 
     fn write_atomicity(&self) -> u32 {
@@ -162,6 +166,7 @@ fn stress(cipher: CipherName, fold: bool, atomicity: u32, longest_nap: u64) {
                 let mut random = Random::new(thread);
                 let mut state: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
                 let mut buf = vec![0; SECTOR_SIZE];
+                let mut queue = volume.read_queue().unwrap();
                 for n in 0..OPS {
                     let lba = random.below(per_object / THREADS) * THREADS + thread;
                     let newest = state.entry(lba).or_insert_with(|| vec![0; SECTOR_SIZE]);
@@ -195,6 +200,26 @@ fn stress(cipher: CipherName, fold: bool, atomicity: u32, longest_nap: u64) {
                             volume.zero(range, Space::Free).unwrap();
                             read(volume, base * SECTOR, &mut buf).unwrap();
                             assert!(buf.iter().all(|byte| *byte == 0), "a discarded object reads as zeros");
+                        }
+                        // Read while it is being overwritten: it is what it was, or what it becomes.
+                        9 => {
+                            let range = ByteRange::checked(lba * SECTOR, SECTOR, volume.size()).unwrap();
+                            queue.start(n, range);
+                            let before = std::mem::replace(newest, content(lba, n));
+                            write(volume, lba * SECTOR, newest).unwrap();
+                            if random.one_in(2) {
+                                volume.flush().unwrap();
+                            }
+                            queue.start(n + OPS, range);
+                            while queue.in_flight() > 0 {
+                                queue.wait(None);
+                                let found = queue.finished().unwrap();
+                                found.result.unwrap();
+                                let is_new = found.buf[..] == newest[..];
+                                let may_be_old = found.token == n;
+                                let is_right = is_new || may_be_old && found.buf[..] == before[..];
+                                assert!(is_right, "sector {lba}, thread {thread}, operation {n}");
+                            }
                         }
                         _ => {
                             read(volume, lba * SECTOR, &mut buf).unwrap();

@@ -4,16 +4,17 @@
 //! returns. It cannot be formatted or attached; only a benchmark serves it, on a file of its own.
 
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sealdisk_export::fuse::{FuseExport, FuseOptions};
 use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
-use sealdisk_export::{Disk, Export, ExportError, LoopOptions, become_io_flusher};
-use sealdisk_store::{FileStore, OpenMode, ReadExtent, Store, StoreError, WriteExtent};
+use sealdisk_export::{Disk, Export, ExportError, LoopOptions, ReadQueue, become_io_flusher};
+use sealdisk_store::{AlignedBuf, FileStore, OpenMode, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, StoreRange};
-use sealdisk_volume::{Allocation, ReadRequest, Space, VolumeError, WriteRequest};
+use sealdisk_volume::{Allocation, FinishedRead, ReadRequest, Space, VolumeError, WriteRequest};
 
 use crate::{BenchError, Interrupt};
 
@@ -22,8 +23,40 @@ const NAME: &str = "pass-through";
 
 /// A store as a disk.
 struct PassThrough<S> {
-    store: S,
+    store: Arc<S>,
     size: u64,
+}
+
+/// Short reads of the store as they are. What they are called is the place where the rest of what is known of them stands.
+struct PassThroughReads {
+    store: Box<dyn sealdisk_store::ReadQueue>,
+    pending: Vec<Option<(u64, ByteRange)>>,
+    in_flight: usize,
+}
+
+impl ReadQueue for PassThroughReads {
+    fn start(&mut self, token: u64, range: ByteRange) {
+        let place = self.pending.iter().position(Option::is_none).unwrap_or(self.pending.len());
+        self.pending.resize(self.pending.len().max(place + 1), None);
+        self.pending[place] = Some((token, range));
+        self.in_flight += 1;
+        self.store.start(place as u64, range.offset(), AlignedBuf::new(range.len() as usize));
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn wait(&mut self, also: Option<BorrowedFd<'_>>) -> bool {
+        self.store.wait(also)
+    }
+
+    fn finished(&mut self) -> Option<FinishedRead> {
+        let read = self.store.finished()?;
+        let (token, range) = self.pending[read.token as usize].take()?;
+        self.in_flight -= 1;
+        Some(FinishedRead { token, range, buf: read.buf, result: read.result.map_err(failed) })
+    }
 }
 
 fn failed(source: StoreError) -> VolumeError {
@@ -34,7 +67,7 @@ fn store_range(range: ByteRange) -> StoreRange {
     StoreRange::new(range.offset(), range.len())
 }
 
-impl<S: Store> Disk for PassThrough<S> {
+impl<S: Store + 'static> Disk for PassThrough<S> {
     fn size(&self) -> u64 {
         self.size
     }
@@ -56,6 +89,11 @@ impl<S: Store> Disk for PassThrough<S> {
             let mut extent = [ReadExtent { offset: request.range.offset(), buf: &mut *request.buf }];
             request.result = self.store.read(&mut extent).map_err(failed);
         }
+    }
+
+    fn read_queue(&self) -> Option<Box<dyn ReadQueue>> {
+        let store = Arc::clone(&self.store).read_queue()?;
+        Some(Box::new(PassThroughReads { store, pending: Vec::new(), in_flight: 0 }))
     }
 
     fn write(&self, batch: &mut [WriteRequest<'_>]) {
@@ -103,7 +141,7 @@ pub fn serve(file: &Path, offer: &Offer, interrupt: &Interrupt) -> Result<(), Be
     let size = store.size().map_err(|e| wrong(&e))?;
     // As for an attached volume; without the right to, it works all the same.
     let _ = become_io_flusher();
-    let disk: Arc<dyn Disk> = Arc::new(PassThrough { store, size });
+    let disk: Arc<dyn Disk> = Arc::new(PassThrough { store: Arc::new(store), size });
     let mut export: Box<dyn Export> = match offer {
         Offer::Nbd(socket) => {
             let address = ListenAddress::Unix(socket.clone());
@@ -139,7 +177,7 @@ mod tests {
     #[test]
     fn bytes_come_back_as_they_went_in() {
         let store = MemoryStore::new(1 << 20);
-        let disk = PassThrough { store, size: 1 << 20 };
+        let disk = PassThrough { store: Arc::new(store), size: 1 << 20 };
         let (a, b) = ([1; 4096], [2; 100]);
         // Overlapping requests of a batch leave one of the two.
         let mut writes = [WriteRequest::new(range(8192, 4096), &a), WriteRequest::new(range(8200, 100), &b)];

@@ -11,7 +11,7 @@ mod loop_device;
 pub mod fuse;
 pub mod nbd;
 
-pub use disk::Disk;
+pub use disk::{Disk, ReadQueue, is_short};
 pub use export::{Export, ExportError};
 pub use io_flusher::become_io_flusher;
 pub use loop_device::{LoopDevice, LoopOptions};

@@ -22,6 +22,7 @@ mod inbox;
 mod protocol;
 mod reply;
 mod server;
+mod short_reads;
 mod socket;
 pub mod transmission;
 mod wire;

@@ -21,7 +21,7 @@ use nbd::Served;
 use ram_disk::RamDisk;
 use raw_client::{CLIENT_FLAGS, CMD_READ, CMD_WRITE, OPT_EXPORT_NAME, RawClient, SOON, option, request};
 use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
-use sealdisk_export::{Disk, Export};
+use sealdisk_export::{Disk, Export, ReadQueue};
 use sealdisk_units::ByteRange;
 use sealdisk_volume::{Allocation, ReadRequest, Space, VolumeError, WriteRequest};
 
@@ -163,6 +163,10 @@ impl Disk for SlowDisk {
         self.changed.notify_all();
         drop(self.changed.wait_while(state, |state| !state.released).unwrap());
         batch.iter_mut().for_each(|request| request.buf.fill(7));
+    }
+
+    fn read_queue(&self) -> Option<Box<dyn ReadQueue>> {
+        None
     }
 
     fn write(&self, _: &mut [WriteRequest<'_>]) {}

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sealdisk_units::StoreRange;
 
 use crate::memory::{Image, MemoryStore};
-use crate::{Operation, ReadExtent, Store, StoreError, WriteExtent};
+use crate::{DeferredReads, Operation, ReadExtent, ReadQueue, Store, StoreError, WriteExtent};
 
 /// One thing that was done to the store, in the order in which it returned.
 #[derive(Clone)]
@@ -163,6 +163,10 @@ impl Store for FaultStore {
 
     fn write_atomicity(&self) -> u32 {
         self.live.write_atomicity()
+    }
+
+    fn read_queue(self: Arc<Self>) -> Option<Box<dyn ReadQueue>> {
+        Some(Box::new(DeferredReads::new(self)))
     }
 
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, seek};
 use sealdisk_units::StoreRange;
@@ -13,7 +14,8 @@ use crate::device::{lock_whole_file, write_atomicity};
 use crate::memory::check_inside;
 use crate::transfer::{Direction, Gather, Transfer};
 use crate::uring::Rings;
-use crate::{Operation, PAGE_SIZE, ReadExtent, Store, StoreError, WriteExtent};
+use crate::uring_reads::UringReads;
+use crate::{Operation, PAGE_SIZE, ReadExtent, ReadQueue, Store, StoreError, WriteExtent};
 
 /// Zeros that are written at once where a file system cannot make holes.
 const ZEROS_AT_ONCE: usize = 1 << 20;
@@ -77,7 +79,7 @@ impl FileStore {
     }
 
     /// The descriptor that suits a transfer.
-    fn descriptor(&self, offset: u64, start: *const u8, len: usize) -> &File {
+    pub(crate) fn descriptor(&self, offset: u64, start: *const u8, len: usize) -> &File {
         let aligned = (offset as usize | start as usize | len).is_multiple_of(PAGE_SIZE);
         match &self.direct {
             Some(direct) if aligned => direct,
@@ -197,6 +199,11 @@ impl Store for FileStore {
 
     fn write_atomicity(&self) -> u32 {
         self.write_atomicity
+    }
+
+    fn read_queue(self: Arc<Self>) -> Option<Box<dyn ReadQueue>> {
+        // Where there is no io_uring, callers read in batches.
+        Some(Box::new(UringReads::new(self).ok()?))
     }
 
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {

@@ -9,9 +9,11 @@ mod error;
 mod fault;
 mod file;
 mod memory;
+mod read_queue;
 mod store;
 mod transfer;
 mod uring;
+mod uring_reads;
 
 pub use buffer::{AlignedBuf, PAGE_SIZE};
 pub use crash::{Choices, DurablePrefix};
@@ -19,4 +21,5 @@ pub use error::{Operation, StoreError};
 pub use fault::{Event, Fault, FaultStore, History};
 pub use file::{FileStore, OpenMode};
 pub use memory::{Image, MemoryStore};
+pub use read_queue::{DeferredReads, FinishedRead, ReadQueue};
 pub use store::{ReadExtent, Store, WriteExtent};

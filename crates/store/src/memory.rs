@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sealdisk_units::StoreRange;
 
-use crate::{Operation, PAGE_SIZE, ReadExtent, Store, StoreError, WriteExtent};
+use crate::{DeferredReads, Operation, PAGE_SIZE, ReadExtent, ReadQueue, Store, StoreError, WriteExtent};
 
 type Page = [u8; PAGE_SIZE];
 
@@ -188,6 +188,10 @@ impl Store for MemoryStore {
 
     fn write_atomicity(&self) -> u32 {
         self.write_atomicity
+    }
+
+    fn read_queue(self: Arc<Self>) -> Option<Box<dyn ReadQueue>> {
+        Some(Box::new(DeferredReads::new(self)))
     }
 
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {

@@ -1,8 +1,10 @@
 //! The contract that every store keeps.
 
+use std::sync::Arc;
+
 use sealdisk_units::StoreRange;
 
-use crate::StoreError;
+use crate::{ReadQueue, StoreError};
 
 /// Bytes to be read from a store into `buf`.
 pub struct ReadExtent<'a> {
@@ -74,6 +76,11 @@ pub trait Store: Send + Sync {
 
     /// The largest naturally aligned power-of-two unit that a crash never tears: 512 bytes or more.
     fn write_atomicity(&self) -> u32;
+
+    /// A queue of reads for the calling thread, where the store can read without a thread that waits for each.
+    fn read_queue(self: Arc<Self>) -> Option<Box<dyn ReadQueue>> {
+        None
+    }
 
     /// Whether any byte of the range takes up space. Where the store cannot tell, `true`.
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError>;

@@ -25,6 +25,12 @@ fn entry(transfer: &Transfer, index: usize) -> squeue::Entry {
     entry.user_data(index as u64)
 }
 
+/// The kernel may still be writing to memory that the caller is about to free: there is no way back.
+pub(crate) fn give_up(error: &io::Error) -> ! {
+    eprintln!("sealdisk: io_uring stopped answering ({error}); giving up to keep memory safe");
+    std::process::abort();
+}
+
 /// Rings that are lent out one per call, so that threads do not wait for one another.
 #[derive(Default)]
 pub(crate) struct Rings {
@@ -88,11 +94,7 @@ impl Lent<'_> {
             match ring.submit_and_wait(want) {
                 Ok(_) => {}
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                Err(e) => {
-                    // The kernel may still be writing to memory that the caller is about to free: there is no way back.
-                    eprintln!("sealdisk: io_uring stopped answering ({e}); giving up to keep memory safe");
-                    std::process::abort();
-                }
+                Err(e) => give_up(&e),
             }
             for completion in ring.completion() {
                 in_flight -= 1;

@@ -1,7 +1,11 @@
 //! One body of tests, every store: only the constructor differs.
 // A failed expectation here is a failed test.
 #![allow(clippy::unwrap_used)]
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use sealdisk_store::{AlignedBuf, FaultStore, FileStore, Image, MemoryStore, OpenMode, ReadExtent, Store, WriteExtent};
 use sealdisk_units::StoreRange;
@@ -98,14 +102,75 @@ fn keeps_the_contract(store: &dyn Store) {
     });
 }
 
+fn keeps_every_promise(store: impl Store + 'static) {
+    let store: Arc<dyn Store> = Arc::new(store);
+    keeps_the_contract(&*store);
+    reads_in_any_order(store);
+}
+
+/// Reads in a queue, in pieces of many sizes and more than are in flight together, beside one that is beyond the end.
+fn reads_in_any_order(store: Arc<dyn Store>) {
+    let content = pattern(9, 2 << 20);
+    write(&*store, 0, &content);
+    let mut queue = Arc::clone(&store).read_queue().unwrap();
+    let mut wanted: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
+    for token in 0..300u64 {
+        let len = [4096, 65536, 1, 5000, 0][token as usize % 5];
+        let offset = (token as usize * 7919 * [4096, 1][token as usize % 2]) % (content.len() - len);
+        wanted.insert(token, (offset, len));
+        queue.start(token, offset as u64, AlignedBuf::new(len));
+    }
+    queue.start(1000, SIZE, AlignedBuf::new(4096));
+    queue.start(1001, SIZE - 4096, AlignedBuf::new(8192));
+    let mut refused = 0;
+    while !wanted.is_empty() || refused < 2 {
+        queue.wait(None);
+        while let Some(read) = queue.finished() {
+            match wanted.remove(&read.token) {
+                Some((offset, len)) => {
+                    read.result.unwrap();
+                    assert_eq!(read.buf[..], content[offset..offset + len]);
+                }
+                None => {
+                    assert!(read.token >= 1000 && read.result.is_err(), "read {} twice, or beyond the end", read.token);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    // Dropped with reads in flight: whoever looks for memory that was freed too early finds it here.
+    for token in 0..300 {
+        queue.start(token, token * 4096, AlignedBuf::new(4096));
+    }
+    queue.submit();
+}
+
+#[test]
+fn a_queue_of_reads_wakes_for_a_descriptor_too() {
+    let file = sparse_file();
+    let store = Arc::new(FileStore::open(file.path(), OpenMode::ReadWrite).unwrap());
+    let mut queue = Arc::clone(&store).read_queue().unwrap();
+    let (mut there, here) = std::os::unix::net::UnixStream::pair().unwrap();
+    queue.start(1, 0, AlignedBuf::new(4096));
+    assert!(!queue.wait(Some(here.as_fd())), "only the read is there");
+    assert_eq!(queue.finished().unwrap().token, 1);
+    there.write_all(b"x").unwrap();
+    assert!(queue.wait(Some(here.as_fd())));
+    assert!(queue.finished().is_none());
+    // The end of the stream counts as well.
+    (&here).read_exact(&mut [0]).unwrap();
+    drop(there);
+    assert!(queue.wait(Some(here.as_fd())));
+}
+
 #[test]
 fn memory() {
-    keeps_the_contract(&MemoryStore::new(SIZE));
+    keeps_every_promise(MemoryStore::new(SIZE));
 }
 
 #[test]
 fn fault_store_without_faults() {
-    keeps_the_contract(&FaultStore::new(Image::new(SIZE), 512));
+    keeps_every_promise(FaultStore::new(Image::new(SIZE), 512));
 }
 
 fn sparse_file() -> tempfile::NamedTempFile {
@@ -117,7 +182,7 @@ fn sparse_file() -> tempfile::NamedTempFile {
 #[test]
 fn file() {
     let file = sparse_file();
-    keeps_the_contract(&FileStore::open(file.path(), OpenMode::ReadWrite).unwrap());
+    keeps_every_promise(FileStore::open(file.path(), OpenMode::ReadWrite).unwrap());
 }
 
 #[test]
@@ -125,7 +190,7 @@ fn file_in_memory_file_system() {
     // No direct I/O there on older kernels, and another way to be sparse.
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     file.as_file().set_len(SIZE).unwrap();
-    keeps_the_contract(&FileStore::open(file.path(), OpenMode::ReadWrite).unwrap());
+    keeps_every_promise(FileStore::open(file.path(), OpenMode::ReadWrite).unwrap());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod journal;
 mod keeper;
 mod open_error;
 mod plain;
+mod read_queue;
 mod request;
 mod sealed;
 mod volume;
@@ -14,6 +15,7 @@ pub use journal::fuzzing::parse_journal;
 
 pub use error::{VolumeError, VolumeErrorKind};
 pub use open_error::{OpenError, OpenErrorKind};
+pub use read_queue::{FinishedRead, ReadQueue};
 pub use request::{Allocation, ReadRequest, Space, WriteRequest};
 pub use sealed::SectorForms;
 pub use volume::{CheckReport, Inspection, OpenOptions, State, Status, Volume};

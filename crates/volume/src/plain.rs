@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use sealdisk_cipher::{VolumeKey, XtsPlain64};
 use sealdisk_layout::PlainPayload;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
-use sealdisk_units::ByteRange;
+use sealdisk_units::{ByteRange, StoreRange};
 
 use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
 
@@ -81,6 +81,28 @@ impl PlainVolume {
 
     pub(crate) fn implementation(&self) -> &'static str {
         self.cipher.implementation()
+    }
+
+    /// What holds the volume's bytes.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Where the bytes of a range of whole encryption sectors are in the store.
+    pub(crate) fn place(&self, range: ByteRange) -> Option<StoreRange> {
+        self.is_aligned(range).then(|| StoreRange::new(self.offset + range.offset(), range.len()))
+    }
+
+    /// Makes plaintext of what was read from [`place`](Self::place).
+    pub(crate) fn finish_read(
+        &self,
+        range: ByteRange,
+        read: Result<(), StoreError>,
+        buf: &mut [u8],
+    ) -> Result<(), VolumeError> {
+        read.map_err(|error| self.store_error(error))?;
+        self.cipher.decrypt(range.offset() / 512, buf);
+        Ok(())
     }
 
     pub(crate) fn read(&self, batch: &mut [ReadRequest<'_>]) {

@@ -22,6 +22,7 @@ mod read;
 mod recovery;
 mod resize;
 mod seal_cache;
+mod short_read;
 mod superblocks;
 mod write;
 mod write_back;
@@ -46,6 +47,7 @@ pub(crate) use format::{format, journal_len_for};
 pub use inspect::SectorForms;
 pub(crate) use inspect::{inspect, sector_forms};
 pub(crate) use resize::resize;
+pub(crate) use short_read::{Begun, ShortRead};
 
 /// Stripes of sector versions: enough that unrelated sectors seldom share one.
 const VERSION_STRIPES: usize = 1024;
@@ -208,6 +210,11 @@ impl SealedVolume {
 
     fn not_authentic(&self, sector: Lba) -> VolumeError {
         VolumeError::NotAuthentic { volume: self.name.clone(), sector }
+    }
+
+    /// What holds the volume's bytes.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
     /// Whether writes are taken at all.

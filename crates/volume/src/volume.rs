@@ -10,7 +10,7 @@ use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 use crate::keeper::Keeper;
 use crate::plain::{self, PlainVolume};
 use crate::sealed::{self, SealedVolume, SectorForms};
-use crate::{Allocation, OpenError, ReadRequest, Space, VolumeError, VolumeErrorKind, WriteRequest};
+use crate::{Allocation, OpenError, ReadQueue, ReadRequest, Space, VolumeError, VolumeErrorKind, WriteRequest};
 
 /// How a volume is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +183,11 @@ impl Volume {
             Kind::Plain(plain) => plain.read(batch),
             Kind::Sealed(sealed) => sealed.read(batch),
         }
+    }
+
+    /// A queue of short reads for the calling thread, where the store can read without a thread that waits for each.
+    pub fn read_queue(&self) -> Option<ReadQueue> {
+        ReadQueue::new(Arc::clone(&self.kind))
     }
 
     /// Serves a batch of writes; each request's `result` says how it went.

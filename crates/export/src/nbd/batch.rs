@@ -8,6 +8,7 @@ use sealdisk_units::ByteRange;
 use sealdisk_volume::{ReadRequest, Space, VolumeError, WriteRequest};
 
 use crate::Disk;
+use crate::disk::is_short;
 
 use super::reply::{Extent, Failure, MAX_EXTENTS, Replies, extents};
 use super::transmission::Command;
@@ -131,6 +132,17 @@ impl Batch {
     /// Whether serving is known to take its time.
     pub(super) fn is_slow(&self) -> bool {
         self.long_read.is_some() || self.requests.iter().any(|request| request.command.needs_flush())
+    }
+
+    /// Takes out the short reads, each as its cookie and range.
+    pub(super) fn take_short_reads(&mut self, mut take: impl FnMut(u64, ByteRange)) {
+        self.requests.retain(|request| match request.command {
+            Command::Read(range) if is_short(range) => {
+                take(request.cookie, range);
+                false
+            }
+            _ => true,
+        });
     }
 
     /// The read to be served piece by piece, after the other requests have been answered.

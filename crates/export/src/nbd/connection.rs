@@ -5,6 +5,9 @@
 //! sends their replies in one call. So a fast client pays two system calls for many requests, a slow disk has several
 //! batches in flight, and no request is handed from thread to thread.
 //!
+//! Short reads are not served in batches: the leader starts them and goes on, and answers each as it finishes. With many of
+//! them in flight the disk never waits for the last of a batch, and one thread does it all.
+//!
 //! To hand over the lead costs a few microseconds of two threads' time. While batches are served faster than it is worth
 //! (from a cache, a few requests at a time) the leader keeps the lead. The first slow batch ends that.
 
@@ -20,8 +23,9 @@ use crate::Disk;
 
 use super::batch::{BATCH_BYTES, Batch, LongRead};
 use super::handshake::{self, Agreed, CLIENT_FLAGS_LEN, MAX_OPTION_LEN, Negotiation, Next, OPTION_HEADER_LEN, Offer};
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Patience};
 use super::reply::{Failure, Replies};
+use super::short_reads::ShortReads;
 use super::socket::Socket;
 use super::transmission::Terms;
 
@@ -131,33 +135,74 @@ impl<K: Send + Sync + 'static> Connection<K> {
         let _closer = CloseOnPanic(&self.socket);
         let mut batch = Batch::new();
         let mut replies = Replies::new(self.terms.agreed.structured_replies);
+        let mut reads = ShortReads::new(&*self.disk);
+        if self.lead_and_serve(&mut batch, &mut reads, &mut replies).is_err() {
+            // The client takes no replies: it has gone, or is no client.
+            self.closing.store(true, Ordering::Relaxed);
+            self.socket.close();
+        }
+    }
+
+    /// Serves until the stream ends, or fails because the client takes no replies.
+    fn lead_and_serve(
+        self: &Arc<Self>,
+        batch: &mut Batch,
+        reads: &mut ShortReads,
+        replies: &mut Replies,
+    ) -> io::Result<()> {
         let mut lead = None;
         loop {
             let inbox = lead.get_or_insert_with(|| self.follow());
             batch.clear();
-            if !self.closing.load(Ordering::Relaxed) {
-                inbox.receive(&self.socket, &self.terms, &mut batch);
-            }
+            let patience = if reads.in_flight() > 0 { Patience::None } else { Patience::Endless };
+            let goes_on = !self.closing.load(Ordering::Relaxed)
+                && (reads.are_many() || inbox.receive(&self.socket, &self.terms, batch, patience));
+            let came = !batch.is_empty();
+            reads.take_from(batch);
             if batch.is_empty() {
-                return;
+                if !goes_on && !came {
+                    return self.answer_all(reads, replies);
+                }
+                if !came || inbox.is_drained() {
+                    let more_may_come = !reads.are_many() && !inbox.is_stuck();
+                    reads.wait(more_may_come.then_some(&*self.socket));
+                }
+                self.answer_finished(reads, replies)?;
+                continue;
             }
             if batch.is_slow() || self.quick_run.load(Ordering::Relaxed) < QUICK_RUN {
                 lead = None;
                 self.find_follower();
+                // Nobody else answers what this worker has started, and the batch may take long.
+                self.answer_all(reads, replies)?;
             }
             let start = Instant::now();
-            if self.serve(&mut batch, &mut replies).is_err() {
-                // The client takes no replies: it has gone, or is no client.
-                self.closing.store(true, Ordering::Relaxed);
-                self.socket.close();
-                return;
-            }
+            self.serve(batch, replies)?;
             if start.elapsed() < QUICK {
                 self.quick_run.fetch_add(1, Ordering::Relaxed);
             } else {
                 self.quick_run.store(0, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Answers the short reads that have finished.
+    fn answer_finished(&self, reads: &mut ShortReads, replies: &mut Replies) -> io::Result<()> {
+        reads.answer(replies);
+        if replies.is_empty() {
+            return Ok(());
+        }
+        let _sending = lock(&self.sending);
+        replies.send(&self.socket, &[])
+    }
+
+    /// Answers all short reads that this worker has started.
+    fn answer_all(&self, reads: &mut ShortReads, replies: &mut Replies) -> io::Result<()> {
+        while reads.in_flight() > 0 {
+            reads.wait(None);
+            self.answer_finished(reads, replies)?;
+        }
+        Ok(())
     }
 
     /// Waits for the lead.

@@ -38,8 +38,8 @@ struct ArrivingWrite {
 
 /// Whether receiving may wait for the client.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    /// Something has been received and should be served first.
+pub(super) enum Patience {
+    /// Something else is to be done.
     None,
     /// There is nothing better to do.
     Endless,
@@ -57,15 +57,15 @@ impl Inbox {
         }
     }
 
-    /// Waits for one request, and takes with it all further ones that have arrived whole, as far as the batch has room.
-    /// An empty batch means that no more will come.
-    pub(super) fn receive(&mut self, socket: &Socket, terms: &Terms, batch: &mut Batch) {
+    /// Takes all requests that have arrived whole, as far as the batch has room; if `patience` is endless, waits for the
+    /// first. Returns whether more may come.
+    pub(super) fn receive(&mut self, socket: &Socket, terms: &Terms, batch: &mut Batch, patience: Patience) -> bool {
         self.drained = false;
         while !self.ended {
-            let patience = if batch.is_empty() { Patience::Endless } else { Patience::None };
+            let patience = if batch.is_empty() { patience } else { Patience::None };
             match self.receive_one(socket, terms, batch, patience) {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => return true,
                 Err(_) => {
                     self.ended = true;
                     // Only a request that was waited for can have been cut off, and then it is the only one.
@@ -75,6 +75,18 @@ impl Inbox {
                 }
             }
         }
+        false
+    }
+
+    /// Whether nothing was left behind: there is no use in asking before the socket has more.
+    pub(super) fn is_drained(&self) -> bool {
+        self.drained && self.unread.is_empty()
+    }
+
+    /// Whether a payload is arriving for which there is no room but its place in a batch: receiving goes on only with
+    /// endless patience.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.long_write.is_some() || self.unread.len() == self.buffer.len()
     }
 
     /// Takes one request, if it has arrived or may be waited for; whether there may be another for this batch.

@@ -5,6 +5,7 @@
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
+use sealdisk_store::AlignedBuf;
 use sealdisk_units::{ByteRange, SECTOR_SIZE};
 use sealdisk_volume::{Allocation, VolumeError, VolumeErrorKind};
 
@@ -70,6 +71,8 @@ pub(super) struct Replies {
 enum Part {
     Heads(Range<usize>),
     Data(Range<usize>),
+    /// Data with memory of their own.
+    Buffer(AlignedBuf),
 }
 
 impl Replies {
@@ -94,6 +97,16 @@ impl Replies {
         self.data(data);
     }
 
+    /// As [`read`](Self::read), with memory of its own; not empty.
+    pub(super) fn short_read(&mut self, cookie: u64, offset: u64, data: AlignedBuf) {
+        let len = data.len();
+        match self.structured {
+            true => self.data_head(cookie, offset, len, true),
+            false => self.head(|heads| simple(heads, 0, cookie)),
+        }
+        self.parts.push(Part::Buffer(data));
+    }
+
     /// The head of a simple reply whose data follow in pieces: from here on the read must succeed, or the connection
     /// end.
     pub(super) fn promise(&mut self, cookie: u64) {
@@ -109,12 +122,16 @@ impl Replies {
 
     /// A piece of a read as a chunk of its own; not empty. Only where structured replies were negotiated.
     pub(super) fn chunk(&mut self, cookie: u64, offset: u64, data: Range<usize>, is_last: bool) {
+        self.data_head(cookie, offset, data.len(), is_last);
+        self.data(data);
+    }
+
+    fn data_head(&mut self, cookie: u64, offset: u64, len: usize, is_last: bool) {
         let flags = if is_last { CHUNK_DONE } else { 0 };
         self.head(|heads| {
-            structured(heads, flags, chunk::OFFSET_DATA, cookie, 8 + data.len());
+            structured(heads, flags, chunk::OFFSET_DATA, cookie, 8 + len);
             heads.extend(offset.to_be_bytes());
         });
-        self.data(data);
     }
 
     /// An answer to a question about allocation; at least one stretch.
@@ -161,6 +178,7 @@ impl Replies {
         slices.extend(self.parts.iter().map(|part| match part {
             Part::Heads(at) => IoSlice::new(&self.heads[at.clone()]),
             Part::Data(at) => IoSlice::new(&buffer[at.clone()]),
+            Part::Buffer(data) => IoSlice::new(data),
         }));
         let sent = socket.send_all(&mut slices);
         self.heads.clear();

@@ -1,7 +1,7 @@
 //! A connected stream socket, unix or TCP.
 
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, retry_on_intr};
@@ -25,6 +25,11 @@ impl Socket {
             let _ = sockopt::set_socket_keepalive(&fd, true);
         }
         Self(fd)
+    }
+
+    /// The descriptor, to wait for.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Waits for bytes; 0 is the end of the stream.

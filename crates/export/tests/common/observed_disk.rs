@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use sealdisk_export::Disk;
+use sealdisk_export::{Disk, ReadQueue};
 use sealdisk_units::ByteRange;
 use sealdisk_volume::{Allocation, ReadRequest, Space, VolumeError, WriteRequest};
 
@@ -62,6 +62,10 @@ impl Disk for ObservedDisk {
     fn read(&self, batch: &mut [ReadRequest<'_>]) {
         self.largest_batch.fetch_max(batch.len() as u64, Ordering::SeqCst);
         self.ram.read(batch);
+    }
+
+    fn read_queue(&self) -> Option<Box<dyn ReadQueue>> {
+        None
     }
 
     fn write(&self, batch: &mut [WriteRequest<'_>]) {

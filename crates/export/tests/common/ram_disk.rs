@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
-use sealdisk_export::Disk;
+use sealdisk_export::{Disk, ReadQueue};
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 use sealdisk_volume::{Allocation, ReadRequest, Space, VolumeError, WriteRequest};
 
@@ -119,6 +119,10 @@ impl Disk for RamDisk {
         for request in batch {
             request.result = self.read_one(request.range, request.buf);
         }
+    }
+
+    fn read_queue(&self) -> Option<Box<dyn ReadQueue>> {
+        None
     }
 
     fn write(&self, batch: &mut [WriteRequest<'_>]) {

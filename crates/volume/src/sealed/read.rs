@@ -14,18 +14,22 @@ use super::{SealedVolume, UnreadableZone};
 use crate::{ReadRequest, VolumeError};
 
 /// A sector that is wanted, and where its plaintext goes.
-struct Target<'a> {
-    lba: Lba,
+pub(super) struct Target<'a> {
+    pub(super) lba: Lba,
     /// Which request of the batch wants it.
-    request: usize,
-    buf: &'a mut [u8],
-    source: Source,
+    pub(super) request: usize,
+    pub(super) buf: &'a mut [u8],
+    pub(super) source: Source,
     /// The sector's version when the source was chosen.
-    version: u64,
+    pub(super) version: u64,
 }
 
+/// Seal pages that are not in memory, and the place of each among those that are fetched.
+pub(super) type MissingPages = BTreeMap<SealPageNumber, usize>;
+
 /// Where a sector's content comes from.
-enum Source {
+#[derive(Clone, Copy)]
+pub(super) enum Source {
     /// It is there: `buf` is filled.
     Done,
     /// The store: the data goes to `buf` and the seal is in a page that is not in memory.
@@ -85,15 +89,25 @@ impl SealedVolume {
         self.take_waiting(targets);
         let changes = self.choose_sources(targets);
         if self.fetch(targets, changes).is_ok() {
-            for target in targets.iter_mut() {
-                if let Source::Data(_, seal) = target.source
-                    && self.sealer.open(target.lba, &seal, target.buf).is_ok()
-                    && (self.sealer.cipher().is_authenticated() || self.is_unchanged(target))
-                {
-                    target.source = Source::Done;
-                }
+            self.open_fetched(targets);
+        }
+        self.read_rest(targets, failed);
+    }
+
+    /// Opens the targets whose data and seals are here.
+    pub(super) fn open_fetched(&self, targets: &mut [Target<'_>]) {
+        for target in targets {
+            if let Source::Data(_, seal) = target.source
+                && self.sealer.open(target.lba, &seal, target.buf).is_ok()
+                && (self.sealer.cipher().is_authenticated() || self.is_unchanged(target))
+            {
+                target.source = Source::Done;
             }
         }
+    }
+
+    /// Reads again what is not done, where nothing disturbs.
+    pub(super) fn read_rest(&self, targets: &mut [Target<'_>], failed: &mut dyn FnMut(usize, VolumeError)) {
         // What is left met a concurrent write, or an I/O error of some other sector, or is not authentic. In the quiet of
         // the commit lock there is no more doubt.
         for target in targets.iter_mut().filter(|target| !matches!(target.source, Source::Done)) {
@@ -105,7 +119,7 @@ impl SealedVolume {
     }
 
     /// Fills in what waits in memory.
-    fn take_waiting(&self, targets: &mut [Target<'_>]) {
+    pub(super) fn take_waiting(&self, targets: &mut [Target<'_>]) {
         let waiting: Vec<(usize, Content)> = {
             let write_back = self.write_back();
             if write_back.len() == 0 {
@@ -138,7 +152,7 @@ impl SealedVolume {
     }
 
     /// Decides for all targets that are not done where they come from. Returns the seal cache's change count.
-    fn choose_sources(&self, targets: &mut [Target<'_>]) -> u64 {
+    pub(super) fn choose_sources(&self, targets: &mut [Target<'_>]) -> u64 {
         let map = self.map();
         let mut seals = self.seals();
         for target in targets.iter_mut().filter(|target| matches!(target.source, Source::Unknown)) {
@@ -170,13 +184,7 @@ impl SealedVolume {
 
     /// Fetches data and the seal pages that are missing, all at once.
     fn fetch(&self, targets: &mut [Target<'_>], changes: u64) -> Result<(), ()> {
-        let mut missing: BTreeMap<SealPageNumber, usize> = BTreeMap::new();
-        for target in targets.iter() {
-            if let Source::Store(place) = &target.source {
-                let next = missing.len();
-                missing.entry(place.seal_page).or_insert(next);
-            }
-        }
+        let missing = missing_pages(targets);
         let mut pages = AlignedBuf::new(missing.len() * PAGE_SIZE as usize);
         let mut extents: Vec<ReadExtent<'_>> = Vec::with_capacity(targets.len() + missing.len());
         let mut in_order: Vec<(usize, SealPageNumber)> =
@@ -195,6 +203,12 @@ impl SealedVolume {
         }
         self.store.read(&mut extents).map_err(drop)?;
         drop(extents);
+        self.learn_seals(targets, missing, &pages, changes);
+        Ok(())
+    }
+
+    /// Pages of seals have come: the targets' seals are known, and so they are to the cache.
+    pub(super) fn learn_seals(&self, targets: &mut [Target<'_>], missing: MissingPages, pages: &[u8], changes: u64) {
         let page_at = |index: usize| -> &SealPage {
             pages[index * PAGE_SIZE as usize..].first_chunk().expect("a page for every missing number")
         };
@@ -210,7 +224,6 @@ impl SealedVolume {
             }
             seals.shrink();
         }
-        Ok(())
     }
 
     /// Whether the seal says, and can say, that the sector is zero.
@@ -267,4 +280,16 @@ impl SealedVolume {
         self.store.read(&mut [ReadExtent { offset: range.offset, buf: &mut buf }])?;
         Ok(Box::new(buf[..].try_into().expect("a page")))
     }
+}
+
+/// The seal pages that the targets need and that are not in memory.
+pub(super) fn missing_pages(targets: &[Target<'_>]) -> MissingPages {
+    let mut missing = MissingPages::new();
+    for target in targets {
+        if let Source::Store(place) = &target.source {
+            let next = missing.len();
+            missing.entry(place.seal_page).or_insert(next);
+        }
+    }
+    missing
 }
