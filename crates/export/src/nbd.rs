@@ -19,6 +19,7 @@ mod batch;
 mod connection;
 pub mod handshake;
 mod inbox;
+mod pace;
 mod protocol;
 mod reply;
 mod server;

@@ -3,13 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::volume::Kind;
 
 /// How often the thread looks whether anything was written. What waits longer than this while nothing is written goes to
 /// its place.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// The thread rests as long as it worked, but no longer than this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Keeps a sealed volume tidy until it is dropped.
 pub(crate) struct Keeper {
@@ -69,9 +72,14 @@ fn keep(kind: &Kind, shared: &Shared) {
     let Kind::Sealed(sealed) = kind else { return };
     let mut idle = false;
     while !shared.stop.load(Ordering::SeqCst) {
+        let start = Instant::now();
         // An error stays in memory: the sectors wait on, and the next flush meets it and reports it.
         let busy = sealed.tidy(idle).unwrap_or(false);
         if busy {
+            // Clients that waited meanwhile come first: a lock that is taken again at once would pass them over.
+            if !idle {
+                std::thread::sleep(start.elapsed().min(LONGEST_PAUSE));
+            }
             continue;
         }
         let called = shared.called.lock().unwrap_or_else(PoisonError::into_inner);

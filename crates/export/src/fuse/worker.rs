@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use sealdisk_store::{AlignedBuf, PAGE_SIZE};
 use sealdisk_units::ByteRange;
 use sealdisk_volume::{ReadRequest, WriteRequest};
 
@@ -22,27 +23,29 @@ use crate::io_flusher;
 /// nothing to do.
 const MAX_BATCH: usize = 32;
 
-/// Room for the requests of a batch, and as much for the replies, in bytes. Twice the largest request: a full-sized one
-/// can always join what is there. The memory is touched as far as it is used.
-const BUFFER: usize = 2 * MAX_REQUEST;
+/// Room for the requests of a batch, and as much for the replies, in bytes. Some more than twice the largest request: a
+/// full-sized one can always join what is there. The memory is touched as far as it is used.
+const BUFFER: usize = 2 * (MAX_REQUEST + 2 * PAGE_SIZE);
+
+/// Where in a page a request begins, so that the data of a write begin with the next: direct I/O asks for that.
+const REQUEST_START: usize = PAGE_SIZE - wire::WRITE_OVERHEAD;
 
 /// A thread's state.
 pub(super) struct Worker {
     device: Arc<Device>,
     file: Arc<DiskFile>,
-    requests: Vec<u8>,
-    replies: Vec<u8>,
+    requests: AlignedBuf,
+    replies: AlignedBuf,
 }
 
 /// What a thread took on. Ranges of messages lie in `Worker::requests`.
-#[derive(Default)]
 struct Batch {
     reads: Vec<(Ticket, ByteRange)>,
     writes: Vec<Write>,
     /// Something else, served last and alone: it may be a flush, for which nothing else should wait.
     last: Option<(Ticket, Range<usize>)>,
-    /// Bytes of `Worker::requests` in use.
-    request_bytes: usize,
+    /// Where in `Worker::requests` the next message goes.
+    next_request: usize,
     /// Bytes of `Worker::replies` that the reads will need.
     reply_bytes: usize,
 }
@@ -58,10 +61,14 @@ struct Write {
 }
 
 impl Batch {
+    fn new() -> Self {
+        Self { reads: Vec::new(), writes: Vec::new(), last: None, next_request: REQUEST_START, reply_bytes: 0 }
+    }
+
     fn is_full(&self) -> bool {
         self.last.is_some()
             || self.reads.len() + self.writes.len() == MAX_BATCH
-            || self.request_bytes + MAX_REQUEST > BUFFER
+            || self.next_request + MAX_REQUEST > BUFFER
             || self.reply_bytes + MAX_IO > BUFFER
     }
 
@@ -76,7 +83,7 @@ impl Batch {
 impl Worker {
     /// A thread's state for `file`, mounted at `device`.
     pub fn new(device: Arc<Device>, file: Arc<DiskFile>) -> Self {
-        Self { device, file, requests: vec![0; BUFFER], replies: vec![0; BUFFER] }
+        Self { device, file, requests: AlignedBuf::new(BUFFER), replies: AlignedBuf::new(BUFFER) }
     }
 
     /// Serves until the mount is gone.
@@ -94,10 +101,10 @@ impl Worker {
 
     /// Waits for a request and takes along what else is there. `None` at the end.
     fn collect(&mut self) -> io::Result<Option<Batch>> {
-        let mut batch = Batch::default();
+        let mut batch = Batch::new();
         let mut side = Side::Sleeping;
         while !batch.is_full() {
-            match self.device.receive(side, &mut self.requests[batch.request_bytes..])? {
+            match self.device.receive(side, &mut self.requests[batch.next_request..])? {
                 Received::Message(len) => self.add(&mut batch, side, len),
                 Received::Nothing => break,
                 Received::Unmounted => return Ok(None),
@@ -109,7 +116,7 @@ impl Worker {
 
     /// Adds the message of `len` bytes that has just been received behind the batch's others.
     fn add(&self, batch: &mut Batch, side: Side, len: usize) {
-        let start = batch.request_bytes;
+        let start = batch.next_request;
         let message = start..start + len;
         let Ok((header, request)) = wire::parse(&self.requests[message.clone()]) else {
             return; // without a header there is nobody to answer
@@ -120,7 +127,7 @@ impl Worker {
             Ok(Request::Forget) => {}
             Ok(Request::Read { offset, len }) if is_file && len as usize <= MAX_IO => {
                 let range = self.file.readable(offset, len);
-                batch.reply_bytes += range.len() as usize;
+                batch.reply_bytes += (range.len() as usize).next_multiple_of(PAGE_SIZE);
                 batch.reads.push((ticket, range));
             }
             Ok(Request::Write { offset, data, durable }) if is_file => match self.file.writable(offset, data.len()) {
@@ -128,7 +135,7 @@ impl Worker {
                     let start = message.start + wire::WRITE_OVERHEAD;
                     let data = start..start + range.len() as usize;
                     batch.writes.push(Write { ticket, range, data, durable });
-                    batch.request_bytes = message.end;
+                    batch.next_request = message.end.next_multiple_of(PAGE_SIZE) + REQUEST_START;
                 }
                 Err(errno) => self.device.reply(ticket, Err(errno)),
             },
@@ -154,11 +161,12 @@ impl Worker {
         if reads.is_empty() {
             return;
         }
-        let mut rest = self.replies.as_mut_slice();
+        let mut rest = &mut self.replies[..];
         let mut requests = Vec::with_capacity(reads.len());
         for &(_, range) in reads {
-            let (buf, behind) = rest.split_at_mut(range.len() as usize);
-            requests.push(ReadRequest::new(range, buf));
+            let len = range.len() as usize;
+            let (buf, behind) = rest.split_at_mut(len.next_multiple_of(PAGE_SIZE));
+            requests.push(ReadRequest::new(range, &mut buf[..len]));
             rest = behind;
         }
         self.file.disk.read(&mut requests);

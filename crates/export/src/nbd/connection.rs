@@ -12,9 +12,9 @@
 //! (from a cache, a few requests at a time) the leader keeps the lead. The first slow batch ends that.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sealdisk_units::ByteRange;
 use sealdisk_volume::ReadRequest;
@@ -24,6 +24,7 @@ use crate::Disk;
 use super::batch::{BATCH_BYTES, Batch, LongRead};
 use super::handshake::{self, Agreed, CLIENT_FLAGS_LEN, MAX_OPTION_LEN, Negotiation, Next, OPTION_HEADER_LEN, Offer};
 use super::inbox::{Inbox, Patience};
+use super::pace::Pace;
 use super::reply::{Failure, Replies};
 use super::short_reads::ShortReads;
 use super::socket::Socket;
@@ -31,11 +32,6 @@ use super::transmission::Terms;
 
 /// Most threads that serve one connection.
 pub(super) const MAX_WORKERS: usize = 4;
-
-/// A batch that is served faster than this is quick: about ten times what it costs to hand over the lead.
-const QUICK: Duration = Duration::from_micros(40);
-/// So many quick batches in a row let the next one be expected to be quick too.
-const QUICK_RUN: u32 = 8;
 
 /// Negotiates with a client until `deadline`. `admit` says whether one more client may be served. `None` if the client
 /// leaves, or must.
@@ -100,8 +96,7 @@ pub(super) struct Connection<K> {
     /// Workers that wait to become the leader.
     followers: AtomicUsize,
     workers: AtomicUsize,
-    /// How many of the last batches in a row were [`QUICK`].
-    quick_run: AtomicU32,
+    pace: Pace,
     /// No more requests are to be taken in.
     closing: AtomicBool,
     _kept: K,
@@ -118,7 +113,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
             sending: Mutex::new(()),
             followers: AtomicUsize::new(0),
             workers: AtomicUsize::new(1),
-            quick_run: AtomicU32::new(0),
+            pace: Pace::default(),
             closing: AtomicBool::new(false),
             _kept: kept,
         })
@@ -170,19 +165,13 @@ impl<K: Send + Sync + 'static> Connection<K> {
                 self.answer_finished(reads, replies)?;
                 continue;
             }
-            if batch.is_slow() || self.quick_run.load(Ordering::Relaxed) < QUICK_RUN {
+            if batch.is_slow() || !self.pace.is_quick() {
                 lead = None;
                 self.find_follower();
                 // Nobody else answers what this worker has started, and the batch may take long.
                 self.answer_all(reads, replies)?;
             }
-            let start = Instant::now();
-            self.serve(batch, replies)?;
-            if start.elapsed() < QUICK {
-                self.quick_run.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.quick_run.store(0, Ordering::Relaxed);
-            }
+            self.pace.time(|| self.serve(batch, replies))?;
         }
     }
 

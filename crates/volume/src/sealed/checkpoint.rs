@@ -16,7 +16,9 @@ use super::{Log, SealedVolume};
 use crate::VolumeError;
 
 /// Sectors written in place between two chances for a flush to come in between.
-pub(super) const SLICE: usize = 512;
+pub(super) const SLICE: usize = 256;
+/// Sectors written in place between two syncs.
+const PLACED_AT_ONCE: usize = 2048;
 /// Seal pages written at once.
 const SEAL_PAGES_AT_ONCE: usize = 1024;
 
@@ -298,15 +300,17 @@ impl SealedVolume {
         }
         let mut log = self.log();
         let crowded = idle || self.pool.in_use() > self.pool.count() / 2;
-        if !log.place_soon.is_empty() || (crowded && !log.place_later.is_empty()) {
+        let full = log.ring.used() > log.ring.len() / 2 || log.promises > super::commit::MOST_PROMISES / 2;
+        // A checkpoint keeps flushes waiting until it is done, so most of its work is done before, slice by slice.
+        let in_slices = crowded && !log.place_later.is_empty() || full && log.place_later.len() > SLICE;
+        if !log.place_soon.is_empty() || in_slices {
             self.place_some(&mut log, SLICE)?;
-            if log.placed.len() >= SLICE * 4 || (log.place_later.is_empty() && log.place_soon.is_empty()) {
+            if log.placed.len() >= PLACED_AT_ONCE || (log.place_later.is_empty() && log.place_soon.is_empty()) {
                 self.sync()?;
                 self.retire_placed(&mut log)?;
             }
             return Ok(true);
         }
-        let full = log.ring.used() > log.ring.len() / 2 || log.promises > super::commit::MOST_PROMISES / 2;
         let many_seals = {
             let seals = self.seals();
             seals.dirty_count() > seals.capacity() / 2
