@@ -126,6 +126,16 @@ fn a_killed_server_leaves_a_dead_mount_and_device_which_the_next_one_replaces() 
     Box::new(again).stop().unwrap();
 }
 
+/// Right after the device has appeared, the server is still closing the file that it opened for it.
+#[test]
+fn a_server_killed_as_soon_as_it_is_ready_ends() {
+    for _ in 0..20 {
+        let mut server = Server::start();
+        server.kill();
+        assert!(cleanup_stale(&server.mountpoint).unwrap());
+    }
+}
+
 #[test]
 fn mounting_again_cleans_up_by_itself() {
     let mut server = Server::start();
