@@ -15,6 +15,9 @@ use crate::{AlignedBuf, FileStore, Operation, StoreError};
 /// Reads in flight at once; more wait in memory.
 const DEPTH: usize = 128;
 
+/// So many reads that finish at once, and leave none in flight, show a disk that tells of nothing before it has done all.
+const BULK: usize = 4;
+
 /// Tells the readiness of a descriptor from the end of a read.
 const READINESS: u64 = u64::MAX;
 
@@ -42,6 +45,10 @@ pub(crate) struct UringReads {
     watching: bool,
     /// It has, and nobody has been told yet.
     ready: bool,
+    /// The disk tells of finished reads only once it has nothing left to do, as those of some virtual machines do. If it
+    /// had all reads at once, it would then stand idle until the client has seen them and asked for more. So it gets half,
+    /// and the other half the moment the first is done.
+    in_bulk: bool,
 }
 
 impl UringReads {
@@ -66,6 +73,7 @@ impl UringReads {
             finished: VecDeque::new(),
             watching: false,
             ready: false,
+            in_bulk: false,
         })
     }
 
@@ -75,7 +83,11 @@ impl UringReads {
 
     /// Puts what is to be submitted into the ring, which has room for all of it.
     fn fill_ring(&mut self) {
-        while let Some(place) = self.free.pop() {
+        let outstanding = self.in_flight() + self.backlog.len() + self.finished.len();
+        let most = if self.in_bulk { outstanding.div_ceil(2) } else { DEPTH };
+        while self.in_flight() < most
+            && let Some(place) = self.free.pop()
+        {
             let Some(reading) = self.backlog.pop_front() else {
                 self.free.push(place);
                 break;
@@ -102,6 +114,7 @@ impl UringReads {
             Err(e) => give_up(&e),
         }
         let mut ready = false;
+        let (in_flight, finished) = (self.in_flight(), self.finished.len());
         for completion in self.ring.completion() {
             if completion.user_data() == READINESS {
                 self.watching = false;
@@ -128,6 +141,10 @@ impl UringReads {
                 self.finished.push_back(FinishedRead { token, buf, result });
                 self.free.push(place);
             }
+        }
+        let news = self.finished.len() - finished;
+        if news > 0 {
+            self.in_bulk = news == in_flight && (news >= BULK || self.in_bulk);
         }
         ready
     }
@@ -170,6 +187,11 @@ impl ReadQueue for UringReads {
             ready |= self.complete(want);
             let has_news = ready || !self.finished.is_empty() || !something;
             if self.to_submit.is_empty() && (want == 0 || has_news) {
+                // The disk goes on while the caller looks at what has come.
+                if want > 0 && !self.backlog.is_empty() {
+                    self.fill_ring();
+                    ready |= self.complete(0);
+                }
                 return ready;
             }
             // An interruption, or a read that has to go on: not what was waited for.
