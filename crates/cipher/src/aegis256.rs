@@ -33,7 +33,7 @@ impl Aead<32> for Aegis256 {
     }
 
     fn implementation(&self) -> &'static str {
-        if crate::name::cpu_has_aes() {
+        if crate::processor::has_aes() {
             "AEGIS-256 by libaegis, with the CPU's AES instructions"
         } else {
             "AEGIS-256 by libaegis, in software (this CPU has no AES instructions)"

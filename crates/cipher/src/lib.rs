@@ -20,6 +20,7 @@ mod keys;
 mod metadata;
 mod name;
 mod nonce;
+mod processor;
 mod seal;
 mod sector_sealer;
 mod superblock_mac;

@@ -1,6 +1,6 @@
 //! The ciphers by name.
 
-use crate::{Form, Seal};
+use crate::{Form, Seal, processor};
 
 /// How sectors are encrypted. The names are fixed: they stand in headers and scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,29 +85,6 @@ impl CipherName {
     /// What `format` chooses when it is not told: `aegis-256` on a CPU with AES instructions, `xchacha20-poly1305`, which
     /// is faster there, on one without.
     pub fn default_for_this_cpu() -> Self {
-        if cpu_has_aes() { Self::Aegis256 } else { Self::XChaCha20Poly1305 }
+        if processor::has_aes() { Self::Aegis256 } else { Self::XChaCha20Poly1305 }
     }
-}
-
-/// Whether the CPU that runs this has instructions for AES.
-pub(crate) fn cpu_has_aes() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("aes");
-    #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("aes");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    return false;
-}
-
-/// Names the code path that AWS-LC takes for AES-GCM and AES-XTS on this CPU.
-pub(crate) fn aws_lc_aes(with_vaes: &'static str, with_aes: &'static str, without: &'static str) -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        let avx512 = has!("avx512f") && has!("avx512dq") && has!("avx512bw") && has!("avx512vl");
-        if avx512 && has!("avx512vbmi2") && has!("vaes") && has!("vpclmulqdq") {
-            return with_vaes;
-        }
-    }
-    if cpu_has_aes() { with_aes } else { without }
 }

@@ -65,7 +65,7 @@ impl Aead<24> for Xaes256Gcm {
     }
 
     fn implementation(&self) -> &'static str {
-        crate::name::aws_lc_aes(
+        crate::processor::aws_lc_aes(
             "XAES-256-GCM by AWS-LC, with VAES and AVX-512",
             "XAES-256-GCM by AWS-LC, with the CPU's AES instructions",
             "XAES-256-GCM by AWS-LC, in software (this CPU has no AES instructions)",

@@ -58,7 +58,7 @@ impl Aes256Xts {
     }
 
     pub(crate) fn implementation(&self) -> &'static str {
-        crate::name::aws_lc_aes(
+        crate::processor::aws_lc_aes(
             "AES-256-XTS by AWS-LC, with VAES and AVX-512",
             "AES-256-XTS by AWS-LC, with the CPU's AES instructions",
             "AES-256-XTS by AWS-LC, in software (this CPU has no AES instructions)",

@@ -120,7 +120,7 @@ impl XtsPlain64 {
     pub fn implementation(&self) -> &'static str {
         match &self.xts {
             Xts::Aes256(xts) => xts.implementation(),
-            Xts::Aes128(_) if crate::name::cpu_has_aes() => {
+            Xts::Aes128(_) if crate::processor::has_aes() => {
                 "AES-128-XTS by RustCrypto, with the CPU's AES instructions"
             }
             Xts::Aes128(_) => "AES-128-XTS by RustCrypto, in software (this CPU has no AES instructions)",

@@ -5,10 +5,10 @@ mod packed;
 mod payload;
 mod superblock;
 
-pub use map_page::{MAP_TAG_LEN, MapTag, ZoneMap};
+pub use map_page::{MapTag, ZoneMap};
 pub use packed::{
-    MAX_VOLUME_SIZE, OBJECTS_PER_ZONE, ObjectNumber, PAGE_SIZE, PackedLayout, SealPageNumber, SectorPlacement,
-    ZoneNumber,
+    MAP_TAG_LEN, MAX_VOLUME_SIZE, OBJECTS_PER_ZONE, ObjectNumber, PAGE_SIZE, PackedLayout, SealPageNumber,
+    SectorPlacement, ZoneNumber,
 };
 pub use payload::{BadCombination, LayoutName, Payload, PlainPayload, SealedPayload, UnknownLayout, check_combination};
 pub use superblock::{BadSuperblock, JournalTail, MAX_JOURNAL_LEN, Superblock, Unverified};

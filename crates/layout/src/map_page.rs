@@ -3,15 +3,12 @@
 use sealdisk_cipher::{FreshNonce, MAX_SEAL_LEN, MetadataCipher, NotAuthentic, Seal};
 use sealdisk_units::Lineage;
 
-use crate::packed::{OBJECTS_PER_ZONE, ObjectNumber, PAGE_SIZE, ZoneNumber};
+use crate::packed::{MAP_TAG_LEN, OBJECTS_PER_ZONE, ObjectNumber, PAGE_SIZE, ZoneNumber};
 
 const SIZE: usize = PAGE_SIZE as usize;
 const BITMAP_LEN: usize = OBJECTS_PER_ZONE as usize / 8;
 /// The seal stands first, padded to the longest; then the sealed text: the bits, then zeros reserved for roots.
 const TEXT_OFFSET: usize = MAX_SEAL_LEN;
-
-/// Bytes of a map page's tag.
-pub const MAP_TAG_LEN: usize = 16;
 
 /// The authentication tag of one map page: which of all pages that were ever sealed for the zone is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

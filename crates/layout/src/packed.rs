@@ -13,7 +13,6 @@
 //! fit; a seal never straddles two pages, so that one page is the unit in which seals are read and written. What is left
 //! of the last seal page is reserved for a root over the object's seals.
 
-use crate::map_page::MAP_TAG_LEN;
 use sealdisk_units::{Lba, OBJECT_SIZE, SECTOR_SIZE, SectorRange, StoreRange};
 
 /// Bytes in a page of seals, a superblock copy or a map page.
@@ -23,6 +22,9 @@ pub const PAGE_SIZE: u64 = 4096;
 pub const OBJECTS_PER_ZONE: u64 = 16384;
 
 const PAGES_PER_OBJECT: u64 = OBJECT_SIZE / PAGE_SIZE;
+
+/// Bytes of a map page's tag, of which the superblock has one for each zone.
+pub const MAP_TAG_LEN: usize = 16;
 
 /// The largest volume, in bytes: 4 PiB, for whose zones a copy of the superblock has room.
 pub const MAX_VOLUME_SIZE: u64 = 1 << 52;

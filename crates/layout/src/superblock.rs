@@ -6,7 +6,8 @@
 
 use sealdisk_cipher::{NotAuthentic, SuperblockMac};
 
-use crate::map_page::{MAP_TAG_LEN, MapTag};
+use crate::map_page::MapTag;
+use crate::packed::MAP_TAG_LEN;
 
 const SIZE: usize = crate::packed::PAGE_SIZE as usize;
 const MAGIC: [u8; 8] = *b"SEALDISK";

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::volume::Kind;
+use crate::kind::Kind;
 
 /// How often the thread looks whether anything was written. What waits longer than this while nothing is written goes to
 /// its place.

@@ -3,6 +3,7 @@
 mod error;
 mod journal;
 mod keeper;
+mod kind;
 mod open_error;
 mod plain;
 mod read_queue;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use sealdisk_store::{AlignedBuf, StoreError};
 use sealdisk_units::{ByteRange, SECTOR_SIZE};
 
+use crate::kind::Kind;
 use crate::sealed::{Begun, ShortRead};
-use crate::volume::Kind;
 use crate::{ReadRequest, VolumeError};
 
 /// Longer reads keep the disk and a processor busy by themselves.

@@ -8,6 +8,7 @@ use sealdisk_store::Store;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 
 use crate::keeper::Keeper;
+use crate::kind::Kind;
 use crate::plain::{self, PlainVolume};
 use crate::sealed::{self, SealedVolume, SectorForms};
 use crate::{Allocation, OpenError, ReadQueue, ReadRequest, Space, VolumeError, VolumeErrorKind, WriteRequest};
@@ -31,11 +32,6 @@ impl Default for OpenOptions {
 pub struct Volume {
     kind: Arc<Kind>,
     keeper: Option<Keeper>,
-}
-
-pub(crate) enum Kind {
-    Plain(PlainVolume),
-    Sealed(Box<SealedVolume>),
 }
 
 /// How a volume is.

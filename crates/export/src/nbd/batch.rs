@@ -10,11 +10,12 @@ use sealdisk_volume::{ReadRequest, Space, VolumeError, WriteRequest};
 use crate::Disk;
 use crate::disk::is_short;
 
+use super::protocol::MAX_CHUNK;
 use super::reply::{Extent, Failure, MAX_EXTENTS, Replies, extents};
 use super::transmission::Command;
 
 /// Most bytes of data in one batch. Longer requests are served in pieces of this size.
-pub(super) const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH_BYTES: usize = MAX_CHUNK as usize;
 /// Most requests in one batch.
 pub(super) const BATCH_REQUESTS: usize = 64;
 

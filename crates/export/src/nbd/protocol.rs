@@ -21,6 +21,9 @@ pub(super) const MAX_STRING: usize = 4096;
 /// Largest payload of a read or write, in bytes: what every client may count on.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
+/// Most bytes of data that are sent as one chunk. Longer reads are answered with several.
+pub(super) const MAX_CHUNK: u32 = 1 << 20;
+
 /// Handshake flags (16 bits) and, with the same values, client flags (32 bits).
 pub(super) mod handshake_flag {
     pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;

@@ -7,7 +7,7 @@ use sealdisk_units::ByteRange;
 use sealdisk_volume::Space;
 
 use super::handshake::Agreed;
-use super::protocol::{MAX_PAYLOAD, NbdError, REQUEST_MAGIC, command, command_flag};
+use super::protocol::{MAX_CHUNK, MAX_PAYLOAD, NbdError, REQUEST_MAGIC, command, command_flag};
 use super::wire::Fields;
 
 /// Bytes of a request in front of its payload.
@@ -154,7 +154,7 @@ impl RequestHeader {
     fn check_read(&self, terms: &Terms) -> Result<Command, Refusal> {
         self.check_payload()?;
         let range = self.range(terms, NbdError::Invalid)?;
-        if self.has(command_flag::DF) && range.len() > super::batch::BATCH_BYTES as u64 {
+        if self.has(command_flag::DF) && range.len() > u64::from(MAX_CHUNK) {
             return Err(refusal(NbdError::Overflow, "too long to be sent in one piece"));
         }
         Ok(Command::Read(range))
