@@ -208,17 +208,16 @@ impl ReadQueue for UringReads {
 impl Drop for UringReads {
     fn drop(&mut self) {
         self.backlog.clear();
-        // Places that are still to be submitted are unknown to the kernel.
-        for place in std::mem::take(&mut self.to_submit) {
-            self.reading[place] = None;
-            self.free.push(place);
-        }
-        while self.in_flight() > 0 {
-            self.complete(1);
+        loop {
+            // Places that are still to be submitted are unknown to the kernel.
             for place in std::mem::take(&mut self.to_submit) {
                 self.reading[place] = None;
                 self.free.push(place);
             }
+            if self.in_flight() == 0 {
+                return;
+            }
+            self.complete(1);
         }
     }
 }

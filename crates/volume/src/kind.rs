@@ -1,5 +1,10 @@
 //! What a volume can be.
 
+use std::sync::Arc;
+
+use sealdisk_store::Store;
+
+use crate::ReadRequest;
 use crate::plain::PlainVolume;
 use crate::sealed::SealedVolume;
 
@@ -9,4 +14,22 @@ pub(crate) enum Kind {
     Plain(PlainVolume),
     /// One with seals and a journal.
     Sealed(Box<SealedVolume>),
+}
+
+impl Kind {
+    /// What holds the volume's bytes.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        match self {
+            Self::Plain(plain) => plain.store(),
+            Self::Sealed(sealed) => sealed.store(),
+        }
+    }
+
+    /// Serves a batch of reads; each request's `result` says how it went.
+    pub(crate) fn read(&self, batch: &mut [ReadRequest<'_>]) {
+        match self {
+            Self::Plain(plain) => plain.read(batch),
+            Self::Sealed(sealed) => sealed.read(batch),
+        }
+    }
 }

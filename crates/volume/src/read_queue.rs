@@ -67,11 +67,7 @@ const SEALS: u64 = 1;
 
 impl ReadQueue {
     pub(crate) fn new(kind: Arc<Kind>) -> Option<Self> {
-        let store = match &*kind {
-            Kind::Plain(plain) => plain.store(),
-            Kind::Sealed(sealed) => sealed.store(),
-        };
-        let store = Arc::clone(store).read_queue()?;
+        let store = Arc::clone(kind.store()).read_queue()?;
         Some(Self { kind, store, pending: Vec::new(), free: Vec::new(), arrived: VecDeque::new() })
     }
 
@@ -116,10 +112,7 @@ impl ReadQueue {
 
     fn read_now(&mut self, token: u64, range: ByteRange, mut buf: AlignedBuf) {
         let mut batch = [ReadRequest::new(range, &mut buf)];
-        match &*self.kind {
-            Kind::Plain(plain) => plain.read(&mut batch),
-            Kind::Sealed(sealed) => sealed.read(&mut batch),
-        }
+        self.kind.read(&mut batch);
         let [request] = batch;
         let result = request.result;
         self.arrived.push_back(Arrived::FromMemory(FinishedRead { token, range, buf, result }));

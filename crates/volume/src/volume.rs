@@ -175,10 +175,7 @@ impl Volume {
 
     /// Serves a batch of reads; each request's `result` says how it went.
     pub fn read(&self, batch: &mut [ReadRequest<'_>]) {
-        match &*self.kind {
-            Kind::Plain(plain) => plain.read(batch),
-            Kind::Sealed(sealed) => sealed.read(batch),
-        }
+        self.kind.read(batch);
     }
 
     /// A queue of short reads for the calling thread, where the store can read without a thread that waits for each.
