@@ -8,8 +8,8 @@ use std::sync::Arc;
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::{ObjectNumber, PackedLayout, ZoneNumber};
 use sealdisk_store::{Image, MemoryStore};
-use sealdisk_units::{Lba, Lineage, SECTOR_SIZE, StoreRange};
-use sealdisk_volume::{OpenErrorKind, Volume, VolumeErrorKind};
+use sealdisk_units::{ByteRange, Lba, Lineage, SECTOR_SIZE, StoreRange};
+use sealdisk_volume::{OpenErrorKind, Space, Volume, VolumeErrorKind};
 use support::{Fixture, Random, open, read, read_only, write};
 
 const SIZE: u64 = (2 * 1014 + 50) * SECTOR_SIZE as u64;
@@ -30,15 +30,22 @@ fn content(lba: u64, generation: u64) -> [u8; SECTOR_SIZE] {
     sector
 }
 
-/// Writes one generation of all written sectors, closes, and gives the image.
-fn grow(fixture: &Fixture, image: Image, generation: u64) -> Image {
+/// Opens, changes, closes, and gives the image.
+fn with(fixture: &Fixture, image: Image, change: impl FnOnce(&Volume)) -> Image {
     let store = Arc::new(MemoryStore::from_image(image, fixture.atomicity));
     let volume = fixture.open(store.clone()).unwrap();
-    for lba in WRITTEN {
-        write(&volume, lba * SECTOR_SIZE as u64, &content(lba, generation)).unwrap();
-    }
+    change(&volume);
     volume.close().unwrap();
     store.image()
+}
+
+/// Writes one generation of all written sectors, closes, and gives the image.
+fn grow(fixture: &Fixture, image: Image, generation: u64) -> Image {
+    with(fixture, image, |volume| {
+        for lba in WRITTEN {
+            write(volume, lba * SECTOR_SIZE as u64, &content(lba, generation)).unwrap();
+        }
+    })
 }
 
 fn copy(from: &Image, source: StoreRange, to: &mut Image, target: u64) {
@@ -176,6 +183,38 @@ fn an_old_sector_beside_a_new_seal_and_the_reverse() {
             expect_bad(&fixture, &old_seal, 2, &[lba]);
         }
     }
+}
+
+/// That a sector is zero is a claim about its place too: the seal alone brings back neither the zeros from before the first
+/// write nor those of a discard.
+#[test]
+fn an_old_seal_of_zero_beside_a_new_sector() {
+    every(|fixture, first, second, layout| {
+        let born = with(&fixture, fixture.formatted(), |volume| {
+            write(volume, 0, &content(0, 1)).unwrap();
+            write(volume, 1100 * SECTOR_SIZE as u64, &content(1100, 1)).unwrap();
+        });
+        let lba_84 = ByteRange::checked(84 * SECTOR_SIZE as u64, SECTOR_SIZE as u64, SIZE).unwrap();
+        let discarded = with(&fixture, first, |volume| volume.zero(lba_84, Space::Free).unwrap());
+        for older in [&born, &discarded] {
+            let mut mixed = second.clone();
+            copy(older, seal(&layout, 84), &mut mixed, seal(&layout, 84).offset);
+            expect_bad(&fixture, &mixed, 2, &[84]);
+            // Nor is a client told that there is a hole, which it would not read.
+            let volume = fixture.open(Arc::new(MemoryStore::from_image(mixed, 4096))).unwrap();
+            let [only] = volume.allocation(lba_84).unwrap()[..] else { panic!("one sector, one stretch") };
+            assert!(!only.hole);
+        }
+        // A page of old seals, as a disk leaves it that lost the write of a page.
+        let page = layout.seal_page(layout.place(Lba(84)).seal_page);
+        let mut lost = second.clone();
+        copy(&born, page, &mut lost, page.offset);
+        let of_page = layout.sectors_of_seal_page(layout.place(Lba(84)).seal_page);
+        // Sector 0 was written then; if it is folded, it brings its seal along.
+        let carried = |lba: u64| fixture.fold && lba == 0;
+        let bad: Vec<u64> = WRITTEN.into_iter().filter(|lba| of_page.contains(Lba(*lba)) && !carried(*lba)).collect();
+        expect_bad(&fixture, &lost, 2, &bad);
+    });
 }
 
 #[test]

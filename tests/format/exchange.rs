@@ -263,6 +263,7 @@ fn python_refuses_what_was_changed() {
         (slot(plain), "Unreadable: sector 7 is not authentic"),
         (slot(folded) + 39, "Unreadable: sector 9 is not authentic"),
         (slot(zero) + 20, "Unreadable: sector 11 is not authentic"),
+        (zero.data.offset + 4000, "Unreadable: sector 11 is not authentic"),
         (layout.map_page(ZoneNumber(0)).offset + 60, "Unreadable: sector 0 is not authentic"),
         (4096 + 40, "BadHeader"),
     ] {

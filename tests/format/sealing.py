@@ -141,7 +141,9 @@ def open_slot(sectors, lba, slot, place):
     form = sectors.form(slot)
     if form == ZERO:
         sectors.open(lba, ZERO, slot, b"")
-        return bytes(SECTOR)
+        if any(place):
+            raise NotAuthentic
+        return place
     if form == FOLD_MARK:
         sectors.open(lba, FOLD_MARK, slot, b"")
         return open_folded(sectors, lba, place)

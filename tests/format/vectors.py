@@ -38,7 +38,7 @@ class Pages:
 
 
 def sectors(writer):
-    """One sector in each form. What lies in a zero sector's place has no meaning."""
+    """One sector in each form."""
     plain, like_page = writer.random_sector(), writer.page_like_sector()
     place, seal, folded = writer.sealed(1000, plain)
     assert not folded
@@ -48,7 +48,7 @@ def sectors(writer):
     mark = writer.sectors.seal(2**40 + 1, FOLD_MARK, writer.random, b"")[1]
     yield "folded", 2**40 + 1, mark, place, like_page
     zero = writer.sectors.seal(0, ZERO, writer.random, b"")[1]
-    yield "zero", 0, zero, writer.random_sector(), bytes(PAGE)
+    yield "zero", 0, zero, bytes(PAGE), bytes(PAGE)
 
 
 def superblock(keys, random):

@@ -113,6 +113,11 @@ fn sectors_open_in_their_place_alone() {
             assert_eq!((vector["form"].as_str(), sealer.claimed_form(&slot)), (Some(form.0), Some(form.1)));
             sealer.open(lba, &slot, &mut sector).unwrap();
             assert!(sector == bytes(&vector["sector"]), "{} {}", vectors.payload.cipher, form.0);
+            if sealer.is_authenticated() || form.1 == Form::Zero {
+                let mut changed = bytes(&vector["place"]);
+                changed[4000] ^= 1;
+                sealer.open(lba, &slot, &mut changed).unwrap_err();
+            }
             if sealer.is_authenticated() {
                 let place = bytes(&vector["place"]);
                 sealer.open(Lba(lba.0 + 1), &slot, &mut place.clone()).unwrap_err();

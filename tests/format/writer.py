@@ -125,7 +125,9 @@ class Writer:
         return Record(DROP, (first, count))
 
     def create(self, number):
+        """Its places are zeros from now on; its slots are what they were."""
         self.objects.add(number)
+        self.at(self.layout.object(number), bytes(PAGE * self.layout.sectors_per_object))
         return Record(CREATE, (number,))
 
     def map(self, zone):
@@ -157,8 +159,6 @@ def write_in_place(writer):
     for lba in [0, 1, 84, 85, 101, 102, 255, 256, n - 1, 2 * n, 3 * n - 1]:
         writer.put(lba, writer.random_sector())
         writer.put(lba + (2 if lba % n < n - 2 else -2), writer.page_like_sector())
-    # A zero sector's place holds anything.
-    writer.put_place(20, writer.random_sector())
     writer.at(writer.layout.object(1), writer.random(OBJECT))
     # The last sector reaches beyond the end of the disk, with zeros.
     last = writer.size // PAGE

@@ -42,7 +42,7 @@ pub use metadata::MetadataCipher;
 pub use name::{CipherName, UnknownCipher};
 pub use nonce::{FreshNonce, Nonces};
 pub use seal::{MAX_SEAL_LEN, NotAuthentic, Seal, SealTooLong};
-pub use sector_sealer::{Sealed, SealedForm, SectorSealer};
+pub use sector_sealer::{Sealed, SealedForm, SectorSealer, is_zero};
 pub use superblock_mac::SuperblockMac;
 pub use volume_key::{BadKeyLength, VolumeKey};
 pub use xts_plain64::{BadXts, XtsPlain64};

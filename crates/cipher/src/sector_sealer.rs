@@ -88,6 +88,11 @@ pub struct Sealed {
     pub seal: Seal,
 }
 
+/// Whether these bytes are what a sector that is sealed as zero has in its place.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
 /// Seals and opens the sectors of one volume under one key epoch. Used from many threads at once.
 ///
 /// A sector is kept as ciphertext in its *place* (4096 bytes) and a seal in its *slot* (`seal_len` bytes). The slot says
@@ -95,7 +100,7 @@ pub struct Sealed {
 ///
 /// | slot | place |
 /// |---|---|
-/// | seal of [`Form::Zero`] | anything; the sector reads as zeros |
+/// | seal of [`Form::Zero`] | 4096 zero bytes, which no ciphertext is |
 /// | seal of [`Form::Plain`] | ciphertext of the sector |
 /// | seal of [`Form::FoldMark`] | ciphertext of the folded sector, then its seal, of [`Form::Folded`] |
 /// | anything else, all zeros among it | never sealed: [`NotAuthentic`] |
@@ -158,7 +163,7 @@ impl SectorSealer {
         Sealed { form: SealedForm::Plain, seal: self.cipher.seal(lba, Form::Plain, nonce, plain, out) }
     }
 
-    /// The slot of a sector that reads as zeros, whatever is in its place.
+    /// The slot of a sector that reads as zeros. Its place must hold zero bytes, or it does not open.
     pub fn seal_zero(&self, lba: Lba, nonce: FreshNonce) -> Seal {
         self.cipher.mark(lba, Form::Zero, nonce)
     }
@@ -175,7 +180,7 @@ impl SectorSealer {
         self.name.claimed_form(slot)
     }
 
-    /// Verifies that the slot says "reads as zeros" of this sector.
+    /// Verifies that the slot says "reads as zeros" of this sector. That its place does is another matter.
     pub fn open_zero(&self, lba: Lba, slot: &Seal) -> Result<(), NotAuthentic> {
         self.cipher.open_mark(lba, Form::Zero, slot)
     }
@@ -193,7 +198,9 @@ impl SectorSealer {
     pub fn open(&self, lba: Lba, slot: &Seal, sector: &mut [u8]) -> Result<(), NotAuthentic> {
         let sector: &mut [u8; SECTOR_SIZE] = sector.try_into().expect(WHOLE_SECTOR);
         let opened = match self.claimed_form(slot) {
-            Some(Form::Zero) => self.open_zero(lba, slot).map(|()| sector.fill(0)),
+            // A seal alone is no proof of now: an old one, put back beside a newer sector, would make zeros of it.
+            Some(Form::Zero) if is_zero(sector) => self.open_zero(lba, slot),
+            Some(Form::Zero) => Err(NotAuthentic),
             Some(Form::Plain) => self.cipher.open(lba, Form::Plain, slot, sector),
             Some(Form::FoldMark) => self.open_fold_mark(lba, slot).and_then(|()| self.open_folded(lba, sector)),
             Some(Form::Folded | Form::Metadata) | None => Err(NotAuthentic),

@@ -93,12 +93,16 @@ fn what_is_sealed_opens() {
 }
 
 #[test]
-fn a_sector_of_zeros_needs_no_place() {
+fn a_seal_of_zero_is_good_for_a_place_of_zeros_only() {
     for cipher in [&AUTHENTICATED[..], &[CipherName::Aes256XtsRandom]].concat() {
         let sealer = sealer(cipher, false);
         let slot = sealer.seal_zero(Lba(1), nonce());
-        let stored = Stored { lba: Lba(1), slot, place: text(false, 2) };
+        let mut stored = Stored { lba: Lba(1), slot, place: vec![0; SECTOR_SIZE] };
         assert_eq!(stored.open(&sealer), Ok(vec![0; SECTOR_SIZE]));
+        stored.place[SECTOR_SIZE - 1] = 1;
+        assert_eq!(stored.open(&sealer), Err(NotAuthentic));
+        stored.place = text(false, 2);
+        assert_eq!(stored.open(&sealer), Err(NotAuthentic));
         assert_eq!(sealer.open_zero(Lba(1), &slot), Ok(()));
         assert_eq!(sealer.open_fold_mark(Lba(1), &slot), Err(NotAuthentic));
         assert_eq!(sealer.open_zero(Lba(1), &sealer.fold_mark(Lba(1), nonce())), Err(NotAuthentic));

@@ -95,6 +95,8 @@ struct Log {
     place_later: Vec<Waiting>,
     /// Written in place, and no sync since.
     placed: Vec<Waiting>,
+    /// Whether objects' space was given back and no sync is known to have come since: it may come back after a crash.
+    freed: bool,
     /// Map pages that a frame holds and that are not in place.
     maps: BTreeMap<ZoneNumber, MapPage>,
     /// The tags of the map pages that are in place, by zone.

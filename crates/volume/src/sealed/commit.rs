@@ -26,6 +26,17 @@ const CREATIONS_PER_FRAME: usize = 64;
 /// Sectors journaled by seal only after which a checkpoint is made, so that recovery need not look at more.
 pub(super) const MOST_PROMISES: usize = 128 << 10;
 
+/// What a crash leaves of a sector that is being written in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Overwrite {
+    /// The old sector or the new one.
+    Whole,
+    /// Perhaps neither; but the old one was zero, and the journal can say so.
+    Zeros,
+    /// Perhaps neither.
+    Tears,
+}
+
 impl SealedVolume {
     /// Makes everything durable whose write had returned before this call.
     pub(crate) fn flush(&self) -> Result<(), VolumeError> {
@@ -126,16 +137,26 @@ impl SealedVolume {
         for (zone, _, page) in &creation.zones {
             draft.push(Record::Map { zone: *zone, tag: self.tag_of(page) }, &page[..]);
         }
+        let many = taken.len() >= IN_PLACE_FROM;
+        let overwrites: Vec<Overwrite> = taken
+            .iter()
+            .map(|(waiting, _)| if many { self.overwrite(waiting.lba, &creation) } else { Overwrite::Tears })
+            .collect();
+        // What is written over zeros may be torn; then it is zero still.
+        for ((waiting, content), overwrite) in taken.iter().zip(&overwrites) {
+            if matches!((content, overwrite), (Content::Sector(..), Overwrite::Zeros)) {
+                draft.push_zero(waiting.lba);
+            }
+        }
         // For each taken sector, whether the frame holds its data.
         let mut with_data = Vec::with_capacity(taken.len());
-        let many = taken.len() >= IN_PLACE_FROM;
-        for (waiting, content) in &taken {
+        for ((waiting, content), overwrite) in taken.iter().zip(&overwrites) {
             match content {
                 Content::Zero => {
                     draft.push_zero(waiting.lba);
                     with_data.push(true);
                 }
-                Content::Sector(_, sealed) if many && self.survives_tearing(waiting.lba, &creation) => {
+                Content::Sector(_, sealed) if *overwrite != Overwrite::Tears => {
                     draft.records.push(Record::InPlace { lba: waiting.lba, sealed: *sealed });
                     with_data.push(false);
                 }
@@ -146,6 +167,7 @@ impl SealedVolume {
                 }
             }
         }
+        self.clear_places(log, &creation.objects)?;
         let sequence = self.write_frame(log, &draft, Promises::Keep)?;
         drop(draft);
 
@@ -167,22 +189,22 @@ impl SealedVolume {
         Ok(true)
     }
 
-    /// Whether a crash while the sector is written in place leaves the old sector or the new one.
-    fn survives_tearing(&self, lba: Lba, creation: &Creation) -> bool {
+    /// What a crash while the sector is written in place would leave.
+    fn overwrite(&self, lba: Lba, creation: &Creation) -> Overwrite {
         if !self.sealer.cipher().is_authenticated() {
-            // Recovery could not tell which of the two lies there.
-            return false;
+            // Recovery could not tell whether what lies there is the old sector or the new one.
+            return Overwrite::Tears;
         }
         if self.store.write_atomicity() >= PAGE_SIZE as u32 {
-            return true;
+            return Overwrite::Whole;
         }
-        // What is sealed as zero has no data to tear.
         if creation.objects.binary_search(&self.layout.object_of(lba)).is_ok() {
-            return true;
+            return Overwrite::Zeros;
         }
         let place = self.layout.place(lba);
         let slot = self.seals().get(place.seal_page).map(|page| self.seal_in(page, &place));
         let journaled = self.write_back().journaled(lba).is_some();
-        !journaled && slot.is_some_and(|slot| self.is_zero_seal(lba, &slot))
+        let zero = !journaled && slot.is_some_and(|slot| self.is_zero_seal(lba, &slot));
+        if zero { Overwrite::Zeros } else { Overwrite::Tears }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use sealdisk_layout::ObjectNumber;
+use sealdisk_cipher::is_zero;
+use sealdisk_layout::{ObjectNumber, PAGE_SIZE, SealPageNumber};
+use sealdisk_store::{AlignedBuf, ReadExtent};
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE, SectorRange, StoreRange};
 
 use super::append::{Draft, Promises};
@@ -112,6 +114,7 @@ impl SealedVolume {
         self.seals().forget(objects.start * pages..objects.end * pages);
         // What lies there is no longer of use to anyone. The objects are gone even if freeing their space fails.
         let mut freed = Ok(());
+        log.freed = true;
         for run in runs(&existing) {
             let (first, last) = (self.layout.object(run.0), self.layout.object(run.1));
             let range = StoreRange::new(first.offset, last.end() - first.offset);
@@ -143,7 +146,7 @@ impl SealedVolume {
             let (until, hole) = match exists {
                 Err(UnreadableZone) => (of_object, false),
                 Ok(false) => self.waiting_stretch(lba, of_object),
-                Ok(true) => (Lba(lba.0 + 1), self.is_zero(lba)?),
+                Ok(true) => self.sealed_stretch(lba, of_object)?,
             };
             let bytes = |lba: Lba| (lba.0 * SECTOR_SIZE as u64).clamp(range.offset(), range.end());
             let len = bytes(until) - bytes(lba);
@@ -170,24 +173,66 @@ impl SealedVolume {
         (until.unwrap_or(end), hole)
     }
 
-    /// Whether a sector of an existing object is sealed as zero.
-    fn is_zero(&self, lba: Lba) -> Result<bool, VolumeError> {
-        if let Some(content) = self.write_back().newest(lba) {
-            return Ok(matches!(content, Content::Zero));
-        }
-        let place = self.layout.place(lba);
-        let here = self.seals().contains(place.seal_page);
-        if !here {
-            let changes = self.seals().changes();
-            let page =
-                self.load_page(self.layout.seal_page(place.seal_page)).map_err(|error| self.store_error(error))?;
-            self.seals().keep_loaded(place.seal_page, &page, changes);
-        }
-        let mut seals = self.seals();
-        let Some(page) = seals.get(place.seal_page) else { return Ok(false) };
-        let seal = self.seal_in(page, &place);
-        Ok(self.is_zero_seal(lba, &seal))
+    /// In an existing object: whether `lba` is zero, and up to where its neighbours are alike.
+    fn sealed_stretch(&self, lba: Lba, end: Lba) -> Result<(Lba, bool), VolumeError> {
+        let page = self.layout.place(lba).seal_page;
+        let end = end.min(self.layout.sectors_of_seal_page(page).end());
+        let claims = self.claims(SectorRange::new(lba, end.0 - lba.0), page)?;
+        let until = claims.iter().position(|claim| *claim != claims[0]).map_or(end, |run| Lba(lba.0 + run as u64));
+        let hole = match claims[0] {
+            Claim::Data => false,
+            Claim::WillBeZero => true,
+            // A client that is told of a hole does not read it, and would not hear that the seal is an old one.
+            Claim::SealedAsZero => self.places_are_zero(SectorRange::new(lba, until.0 - lba.0))?,
+        };
+        Ok((until, hole))
     }
+
+    /// What is said of sectors that share a page of seals.
+    fn claims(&self, sectors: SectorRange, number: SealPageNumber) -> Result<Vec<Claim>, VolumeError> {
+        let cached = self.seals().get(number).copied();
+        let page = match cached {
+            Some(page) => Box::new(page),
+            None => {
+                let changes = self.seals().changes();
+                let page = self.load_page(self.layout.seal_page(number)).map_err(|error| self.store_error(error))?;
+                self.seals().keep_loaded(number, &page, changes);
+                page
+            }
+        };
+        let write_back = self.write_back();
+        let claims = sectors.iter().map(|lba| match write_back.newest(lba) {
+            Some(Content::Zero) => Claim::WillBeZero,
+            Some(Content::Sector(..)) => Claim::Data,
+            None if self.is_zero_seal(lba, &self.seal_in(&page, &self.layout.place(lba))) => Claim::SealedAsZero,
+            None => Claim::Data,
+        });
+        Ok(claims.collect())
+    }
+
+    /// Whether the places of these neighbours in one object hold zeros.
+    fn places_are_zero(&self, sectors: SectorRange) -> Result<bool, VolumeError> {
+        let range = StoreRange::new(self.layout.place(sectors.first()).data.offset, sectors.count() * PAGE_SIZE);
+        let allocated = self.store.is_allocated(range).map_err(|error| self.store_error(error))?;
+        if !allocated {
+            return Ok(true);
+        }
+        let mut buf = AlignedBuf::new(range.len as usize);
+        self.store
+            .read(&mut [ReadExtent { offset: range.offset, buf: &mut buf }])
+            .map_err(|error| self.store_error(error))?;
+        Ok(is_zero(&buf))
+    }
+}
+
+/// What is said of a sector of an existing object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    Data,
+    /// It waits to become zero, whatever is in its place.
+    WillBeZero,
+    /// Its seal says so.
+    SealedAsZero,
 }
 
 /// Runs of consecutive objects in one zone, as first and last.

@@ -39,6 +39,23 @@ impl SealedVolume {
         Ok(creation)
     }
 
+    /// Makes the places of objects that do not exist yet durably zero, as their seals will say: before the frame that
+    /// creates them, which may survive a crash without its sync.
+    pub(super) fn clear_places(&self, log: &mut Log, objects: &[ObjectNumber]) -> Result<(), VolumeError> {
+        for object in objects {
+            let range = self.layout.object(*object);
+            if self.store.is_allocated(range).map_err(|error| self.store_error(error))? {
+                log.freed = true;
+                self.store.zero(range).map_err(|error| self.store_error(error))?;
+            }
+        }
+        if log.freed && !objects.is_empty() {
+            self.sync()?;
+            log.freed = false;
+        }
+        Ok(())
+    }
+
     /// The seal pages of an object in which every sector is zero.
     pub(super) fn zero_seal_pages(
         &self,

@@ -65,6 +65,7 @@ impl SealedVolume {
                 place_soon: Vec::new(),
                 place_later: Vec::new(),
                 placed: Vec::new(),
+                freed: false,
                 maps: Default::default(),
                 map_tags,
             }),

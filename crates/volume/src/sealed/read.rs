@@ -171,13 +171,6 @@ impl SealedVolume {
                     }
                 }
             };
-            // A sector that is sealed as zero has no data to fetch.
-            if let Source::Data(_, seal) = &target.source
-                && self.is_zero_seal(target.lba, seal)
-            {
-                target.buf.fill(0);
-                target.source = Source::Done;
-            }
         }
         seals.changes()
     }
@@ -226,7 +219,7 @@ impl SealedVolume {
         }
     }
 
-    /// Whether the seal says, and can say, that the sector is zero.
+    /// Whether the seal says, and can say, that the sector is zero. If it is, its place is zero too.
     pub(super) fn is_zero_seal(&self, lba: Lba, seal: &Seal) -> bool {
         self.sealer.claimed_form(seal) == Some(Form::Zero) && self.sealer.open_zero(lba, seal).is_ok()
     }
@@ -266,10 +259,6 @@ impl SealedVolume {
                 self.seal_in(&page, &place)
             }
         };
-        if self.is_zero_seal(lba, &seal) {
-            buf.fill(0);
-            return Ok(());
-        }
         self.store.read(&mut [ReadExtent { offset: place.data.offset, buf }]).map_err(unreadable)?;
         self.sealer.open(lba, &seal, buf).map_err(|_| self.not_authentic(lba))
     }
