@@ -102,6 +102,38 @@ print(bytes(h.pread(4, 0)), bytes(h.pread(4, 65536)))"
     assert!(place.list().is_empty(), "it is detached all the same");
 }
 
+/// A small file system in memory. Gone when dropped.
+struct SmallFileSystem(tempfile::TempDir);
+
+impl SmallFileSystem {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        succeed(tool("mount", "mount").args(["-t", "tmpfs", "-o", "size=48M", "tmpfs"]).arg(folder.path()));
+        Self(folder)
+    }
+}
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        let _ = tool("umount", "mount").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_volume_whose_journal_finds_no_room_is_not_made() {
+    let place = Place::new();
+    place.file("key", b"secret");
+    let disk = SmallFileSystem::new();
+    let volume = disk.0.path().join("v");
+    let format =
+        |size| [&["format", volume.to_str().unwrap(), "--size", size, "--key-file", "key"], &CHEAP[..]].concat();
+    let complaint = place.fails(1, &format("1T"));
+    assert!(complaint.contains("reserving room") && complaint.contains("No space left on device"), "{complaint}");
+    assert!(!volume.exists());
+    // A shorter journal fits.
+    place.ok(&format("8M"));
+}
+
 #[test]
 fn a_volume_with_a_damaged_journal_is_attached_read_only_with_a_warning() {
     let place = Place::new();

@@ -15,6 +15,8 @@ pub enum Operation {
     Write(StoreRange),
     /// Freeing a range.
     Zero(StoreRange),
+    /// Making room for later writes to a range.
+    Reserve(StoreRange),
     /// Making completed writes durable.
     Sync,
     /// Asking for or changing the size.
@@ -28,6 +30,7 @@ impl std::fmt::Display for Operation {
             Self::Read(range) => write!(f, "reading {range}"),
             Self::Write(range) => write!(f, "writing {range}"),
             Self::Zero(range) => write!(f, "freeing {range}"),
+            Self::Reserve(range) => write!(f, "reserving room for {range}"),
             Self::Sync => write!(f, "flushing"),
             Self::Resize => write!(f, "resizing"),
         }

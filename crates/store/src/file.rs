@@ -193,6 +193,18 @@ impl Store for FileStore {
         self.write_zeros(range)
     }
 
+    fn reserve(&self, range: StoreRange) -> Result<(), StoreError> {
+        let size = self.size()?;
+        check_inside(Operation::Reserve(range), range, size)?;
+        if self.is_device || range.len == 0 {
+            return Ok(());
+        }
+        match fallocate(&self.buffered, FallocateFlags::KEEP_SIZE, range.offset, range.len) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+            Err(e) => Err(StoreError::new(Operation::Reserve(range), io::Error::from(e))),
+        }
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         fdatasync(&self.buffered).map_err(|e| StoreError::new(Operation::Sync, io::Error::from(e)))
     }

@@ -71,6 +71,11 @@ pub trait Store: Send + Sync {
     /// Makes the range read as zeros and gives its space back where the store can. Durable after a sync, like a write.
     fn zero(&self, range: StoreRange) -> Result<(), StoreError>;
 
+    /// Sees to it that later writes to the range find room, where the store can; nothing of its content changes.
+    fn reserve(&self, _range: StoreRange) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Makes everything durable whose write had returned before this call.
     fn sync(&self) -> Result<(), StoreError>;
 

@@ -209,6 +209,21 @@ fn zeroing_gives_a_files_space_back() {
 }
 
 #[test]
+fn a_reserved_range_takes_space_and_is_what_it_was() {
+    use std::os::unix::fs::MetadataExt;
+    let file = sparse_file();
+    let store = FileStore::open(file.path(), OpenMode::ReadWrite).unwrap();
+    write(&store, 4096, &pattern(1, 100));
+    let before = read(&store, 0, SIZE as usize);
+    store.reserve(StoreRange::new(0, SIZE)).unwrap();
+    assert_eq!(read(&store, 0, SIZE as usize), before);
+    let metadata = file.as_file().metadata().unwrap();
+    assert!(metadata.blocks() * 512 >= SIZE && metadata.len() == SIZE);
+    assert!(store.reserve(StoreRange::new(SIZE - 4096, 8192)).is_err());
+    assert_eq!(file.as_file().metadata().unwrap().len(), SIZE);
+}
+
+#[test]
 fn a_second_writer_is_refused_and_readers_share() {
     let file = sparse_file();
     let writer = FileStore::open(file.path(), OpenMode::ReadWrite).unwrap();

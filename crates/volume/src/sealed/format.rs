@@ -37,6 +37,8 @@ pub(crate) fn format(
     let layout = PackedLayout::new(payload.offset, journal_len, payload.cipher.seal_len());
     let map_tags = write_empty_zones(store, payload, key, &layout, 0..layout.zone_count(size))?;
     forget_old_journal(store, &layout)?;
+    // What is flushed goes there first: it should not be refused because others have filled the file system.
+    store.reserve(layout.journal())?;
     let tail = JournalTail { sequence: 1, position: 0, previous_tag: [0; 16], previous_position: 0 };
     let superblock = Superblock { generation: 1, size, journal_len, key_epoch: 0, clean: true, tail };
     let mac = superblock_mac(key, &key_context(payload, &description(payload)));
