@@ -1,6 +1,7 @@
 //! Sealing and opening the sectors of a volume.
 
 use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
+use zeroize::Zeroizing;
 
 use crate::aead::SealingAead;
 use crate::fold::{fold, unfold};
@@ -218,19 +219,16 @@ impl SectorSealer {
     }
 
     /// Whether `sector` is the ciphertext that `sealed` was made with, for recovery after a crash: plain, it opens under
-    /// the seal; folded, it carries that very seal and opens under it. `scratch` (4096 bytes) is overwritten and holds
-    /// zeros afterwards.
+    /// the seal; folded, it carries that very seal and opens under it.
     ///
     /// A cipher that [is not authenticated](Self::is_authenticated) cannot tell: for it a plain sector always passes, and
     /// a folded one passes if it carries the seal.
     ///
     /// # Panics
-    /// If a buffer does not have 4096 bytes.
-    pub fn opens_as(&self, lba: Lba, sealed: &Sealed, sector: &[u8], scratch: &mut [u8]) -> bool {
-        scratch.copy_from_slice(sector);
-        let opens = self.open_sealed(lba, sealed, scratch).is_ok();
-        scratch.fill(0);
-        opens
+    /// If `sector` does not have 4096 bytes.
+    pub fn opens_as(&self, lba: Lba, sealed: &Sealed, sector: &[u8]) -> bool {
+        let mut scratch: Zeroizing<[u8; SECTOR_SIZE]> = Zeroizing::new(sector.try_into().expect(WHOLE_SECTOR));
+        self.open_sealed(lba, sealed, &mut scratch[..]).is_ok()
     }
 
     /// Opens a sector in place that is known to have been sealed so, without looking at its slot: one that waits to be

@@ -95,9 +95,7 @@ impl SealedVolume {
                 .first_chunk()
                 .is_some_and(|page| ZoneMap::open(&self.codec.cipher, self.codec.lineage, *zone, *tag, page).is_ok()),
             Record::Data { check: Some(check), .. } => self.codec.cipher.open(page, check, &mut []).is_ok(),
-            Record::Data { lba, sealed, check: None } => {
-                self.sealer.open_sealed(*lba, sealed, &mut page.to_vec()).is_ok()
-            }
+            Record::Data { lba, sealed, check: None } => self.sealer.opens_as(*lba, sealed, page),
             _ => true,
         }
     }
@@ -151,7 +149,7 @@ impl SealedVolume {
                     }
                     Candidate::InPlace(sealed) => {
                         let Some(data) = data else { continue };
-                        if self.sealer.open_sealed(*lba, sealed, &mut data.to_vec()).is_err() {
+                        if !self.sealer.opens_as(*lba, sealed, data) {
                             continue;
                         }
                         in_place.push((*lba, *sealed, *frame, &data[..]));
