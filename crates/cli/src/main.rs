@@ -8,6 +8,7 @@ mod existing;
 mod failure;
 mod hardening;
 mod logged_disk;
+mod memory;
 mod output;
 mod passphrase;
 mod progress;

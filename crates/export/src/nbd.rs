@@ -10,8 +10,9 @@
 //! ```
 //!
 //! # Memory
-//! A worker holds one batch of 1 MiB, a connection has at most 4 workers and an inbox of 64 KiB, and there are at most
-//! [`NbdOptions::max_clients`] connections: 65 MiB with the default of 16. A client that has not finished negotiating
+//! A worker holds one batch of 1 MiB, a connection has an inbox of 64 KiB and one worker, and there are at most
+//! [`NbdOptions::max_clients`] connections: 17 MiB with the default of 16. Further workers, up to 4 a connection, and short
+//! reads share [`NbdOptions::memory`]. A client that has not finished negotiating
 //! holds at most 128 KiB, and there are at most 64 of those. Longer requests are served in pieces.
 
 mod address;
@@ -19,6 +20,7 @@ mod batch;
 mod connection;
 pub mod handshake;
 mod inbox;
+mod memory;
 mod pace;
 mod protocol;
 mod reply;

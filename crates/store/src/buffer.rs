@@ -9,14 +9,19 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 /// What buffers are aligned to: enough for direct I/O on every device.
 pub const PAGE_SIZE: usize = 4096;
 
-/// Buffers of this length and more are mapped, so that their pages cost nothing until they are used. (The allocator
-/// writes zeros to over-aligned memory; for a pool of which little is ever used, that is time and memory lost.)
+/// Buffers of this length and more are mapped, so that their pages cost nothing until they are used. (For a
+/// pool of which little is ever used.)
 const MAPPED_FROM: usize = 4 << 20;
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Zero-initialised bytes whose address is a multiple of [`PAGE_SIZE`].
+///
+/// Short ones begin somewhere in a larger piece of ordinary memory: glibc before 2.38 does not use again what it cuts off
+/// around an aligned piece, and many buffers of many lengths would take ever more.
 pub struct AlignedBuf {
+    /// What was allocated.
+    base: NonNull<u8>,
     start: NonNull<u8>,
     len: usize,
 }
@@ -30,10 +35,10 @@ impl AlignedBuf {
     /// `len` zero bytes.
     pub fn new(len: usize) -> Self {
         if len == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Self { base: NonNull::dangling(), start: NonNull::dangling(), len };
         }
         let layout = Self::layout(len);
-        let start = if len >= MAPPED_FROM {
+        let base = if len >= MAPPED_FROM {
             // SAFETY: a new mapping, wherever the kernel finds room, overlaps nothing.
             let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), len, READ_WRITE, MapFlags::PRIVATE) };
             mapped.map_or(std::ptr::null_mut(), <*mut _>::cast)
@@ -41,12 +46,16 @@ impl AlignedBuf {
             // SAFETY: the layout's size is not zero.
             unsafe { alloc_zeroed(layout) }
         };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Self { start, len }
+        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
+        let skipped = base.align_offset(PAGE_SIZE);
+        // SAFETY: fewer than `PAGE_SIZE` bytes are skipped, and the layout has so many more; a mapping is aligned itself.
+        let start = unsafe { base.add(skipped) };
+        Self { base, start, len }
     }
 
+    /// Of a buffer that is not mapped.
     fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, PAGE_SIZE).expect("a buffer is smaller than the address space")
+        Layout::from_size_align(len + PAGE_SIZE, 16).expect("a buffer is smaller than the address space")
     }
 }
 
@@ -54,10 +63,10 @@ impl Drop for AlignedBuf {
     fn drop(&mut self) {
         if self.len >= MAPPED_FROM {
             // SAFETY: mapped in `new` with this length. It fails only for arguments that are not a mapping.
-            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         } else if self.len > 0 {
             // SAFETY: allocated in `new` with the same layout.
-            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) }
+            unsafe { dealloc(self.base.as_ptr(), Self::layout(self.len)) }
         }
     }
 }
@@ -66,7 +75,7 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to `len` initialised bytes (or dangles, aligned, for a length of 0).
+        // SAFETY: `start` points to `len` initialised bytes (or dangles for a length of 0).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -22,15 +22,14 @@ use crate::logged_disk::LoggedDisk;
 use crate::registry::{Claim, Entry, Identity, Registry, Room, default_name};
 use crate::server::{Server, damage_story};
 use crate::signals::{ENDING, HeldSignals};
-use crate::size::ByteSize;
 use crate::unlock::unlock;
 use crate::volume_file::{self, VolumeFile};
-use crate::{hardening, output};
+use crate::{hardening, memory, output};
 
 /// Returns when the disk is ready, or, in the foreground, when it has ended. Prints where the disk is.
 pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
     let offer = Offer::choose(options)?;
-    let memory = memory_of_volume(options.memory)?;
+    let memory = memory::of_volume(options.memory)?;
     let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let file = VolumeFile::open(&options.volume.path, mode)?;
     if let Some(device) = volume_file::loop_devices_on(&file.path).first() {
@@ -64,22 +63,6 @@ pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
         return attachment.serve(Ready::in_foreground());
     }
     output::say(&daemon::start(|ready| attachment.serve(ready))?)
-}
-
-/// What an export may take at most: NBD 4 MiB for each of 16 clients, FUSE half of that.
-const MEMORY_OF_EXPORT: u64 = 64 << 20;
-/// What a volume needs to work at all.
-const LEAST_MEMORY: u64 = 32 << 20;
-
-/// How much of the limit is left for the volume.
-fn memory_of_volume(limit: ByteSize) -> Result<usize, Failure> {
-    let rest = limit.0.saturating_sub(MEMORY_OF_EXPORT);
-    if rest < LEAST_MEMORY {
-        let least = ByteSize(MEMORY_OF_EXPORT + LEAST_MEMORY);
-        return Err(Failure::usage(format_args!("--memory {limit} is too little; {least} is the least")));
-    }
-    usize::try_from(rest)
-        .map_err(|_| Failure::usage(format_args!("--memory {limit} is more than this machine can address")))
 }
 
 /// Removes the mount and the loop device that a killed process left in its folder.
@@ -176,6 +159,7 @@ impl Attachment {
         let Self { file, name, payload, key, claim, offer, open, quiet } = self;
         // Before the first thread: all of this is inherited by threads, and not by those that exist already.
         let signals = HeldSignals::hold(&ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
+        memory::bound_arenas();
         if !hardening::keep_memory_out_of_swap() {
             hardening::keep_out_of_swap(key.expose());
         }

@@ -24,6 +24,7 @@ use crate::Disk;
 use super::batch::{BATCH_BYTES, Batch, LongRead};
 use super::handshake::{self, Agreed, CLIENT_FLAGS_LEN, MAX_OPTION_LEN, Negotiation, Next, OPTION_HEADER_LEN, Offer};
 use super::inbox::{Inbox, Patience};
+use super::memory::Memory;
 use super::pace::Pace;
 use super::reply::{Failure, Replies};
 use super::short_reads::ShortReads;
@@ -89,6 +90,7 @@ fn discard(socket: &Socket, len: u32, deadline: Instant) -> io::Result<()> {
 pub(super) struct Connection<K> {
     socket: Arc<Socket>,
     disk: Arc<dyn Disk>,
+    memory: Arc<Memory>,
     terms: Terms,
     inbox: Mutex<Inbox>,
     /// Held while replies are sent, so that those of two workers do not mix.
@@ -103,11 +105,18 @@ pub(super) struct Connection<K> {
 }
 
 impl<K: Send + Sync + 'static> Connection<K> {
-    pub(super) fn new(socket: Arc<Socket>, disk: Arc<dyn Disk>, agreed: Agreed, kept: K) -> Arc<Self> {
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        disk: Arc<dyn Disk>,
+        memory: Arc<Memory>,
+        agreed: Agreed,
+        kept: K,
+    ) -> Arc<Self> {
         let terms = Terms { disk_size: disk.size(), read_only: disk.is_read_only(), agreed };
         Arc::new(Self {
             socket,
             disk,
+            memory,
             terms,
             inbox: Mutex::new(Inbox::new()),
             sending: Mutex::new(()),
@@ -130,7 +139,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
         let _closer = CloseOnPanic(&self.socket);
         let mut batch = Batch::new();
         let mut replies = Replies::new(self.terms.agreed.structured_replies);
-        let mut reads = ShortReads::new(&*self.disk);
+        let mut reads = ShortReads::new(&*self.disk, self.memory.short_reads());
         if self.lead_and_serve(&mut batch, &mut reads, &mut replies).is_err() {
             // The client takes no replies: it has gone, or is no client.
             self.closing.store(true, Ordering::Relaxed);
@@ -207,9 +216,14 @@ impl<K: Send + Sync + 'static> Connection<K> {
         if self.followers.load(Ordering::Relaxed) > 0 || self.workers.load(Ordering::Relaxed) >= MAX_WORKERS {
             return;
         }
+        let Some(room) = self.memory.worker() else { return };
         self.workers.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::clone(self);
-        let spawned = std::thread::Builder::new().name("nbd-worker".into()).spawn(move || connection.work());
+        let work = move || {
+            connection.work();
+            drop(room);
+        };
+        let spawned = std::thread::Builder::new().name("nbd-worker".into()).spawn(work);
         if spawned.is_err() {
             // Served by fewer threads then.
             self.workers.fetch_sub(1, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use crate::{Disk, Export, ExportError};
 use super::address::{ListenAddress, Listener};
 use super::connection::{Connection, negotiate};
 use super::handshake::Offer;
+use super::memory::Memory;
 use super::protocol::MAX_STRING;
 use super::socket::Socket;
 
@@ -33,8 +34,10 @@ pub struct NbdOptions {
     pub name: String,
     /// What people are told about the export, at most 4096 bytes.
     pub description: String,
-    /// Most clients at a time; each may hold 4 MiB.
+    /// Most clients at a time; each takes 1.1 MiB.
     pub max_clients: usize,
+    /// Bytes for requests in progress beside that, for all clients together.
+    pub memory: usize,
     /// How long a client may take to negotiate.
     pub negotiation_time: Duration,
 }
@@ -45,6 +48,7 @@ impl Default for NbdOptions {
             name: String::new(),
             description: String::new(),
             max_clients: 16,
+            memory: 32 << 20,
             negotiation_time: Duration::from_secs(10),
         }
     }
@@ -60,6 +64,7 @@ pub struct NbdExport {
 
 struct Shared {
     disk: Arc<dyn Disk>,
+    memory: Arc<Memory>,
     offer: Offer,
     options: NbdOptions,
     clients: Mutex<Clients>,
@@ -108,7 +113,15 @@ impl NbdExport {
         let uri = listener.uri(&options.name).map_err(failed)?;
         let warning = listener.warning();
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        let shared = Arc::new(Shared { disk, offer, options, clients: Mutex::default(), gone: Condvar::new(), stop });
+        let shared = Arc::new(Shared {
+            disk,
+            memory: Memory::new(options.memory),
+            offer,
+            options,
+            clients: Mutex::default(),
+            gone: Condvar::new(),
+            stop,
+        });
         let acceptor = std::thread::Builder::new()
             .name("nbd-accept".into())
             .spawn({
@@ -229,7 +242,7 @@ impl Place {
             return;
         };
         let (shared, id) = (Arc::clone(&self.shared), self.id);
-        let connection = Connection::new(socket, Arc::clone(&shared.disk), agreed, self);
+        let connection = Connection::new(socket, Arc::clone(&shared.disk), Arc::clone(&shared.memory), agreed, self);
         {
             let mut clients = shared.clients();
             let stopping = clients.stopping;

@@ -6,6 +6,7 @@ use crate::Disk;
 use crate::disk::ReadQueue;
 
 use super::batch::Batch;
+use super::memory::ReadRoom;
 use super::reply::{Failure, Replies};
 use super::socket::Socket;
 
@@ -20,17 +21,21 @@ const AT_ONCE: usize = 2;
 pub(super) struct ShortReads {
     /// Not every disk has one.
     queue: Option<Box<dyn ReadQueue>>,
+    room: ReadRoom,
 }
 
 impl ShortReads {
-    pub(super) fn new(disk: &dyn Disk) -> Self {
-        Self { queue: disk.read_queue() }
+    pub(super) fn new(disk: &dyn Disk, room: ReadRoom) -> Self {
+        Self { queue: disk.read_queue(), room }
     }
 
     /// Starts the short reads of a batch, which loses them.
     pub(super) fn take_from(&mut self, batch: &mut Batch) {
         if let Some(queue) = &mut self.queue {
-            batch.take_short_reads(|cookie, range| queue.start(cookie, range));
+            batch.take_short_reads(|cookie, range| {
+                self.room.take(range.len() as usize);
+                queue.start(cookie, range);
+            });
         }
     }
 
@@ -40,7 +45,7 @@ impl ShortReads {
 
     /// Whether no more should be started.
     pub(super) fn are_many(&self) -> bool {
-        self.in_flight() >= MANY
+        self.in_flight() >= MANY || self.room.is_exhausted()
     }
 
     /// Waits until one has finished, or until the socket, if given, has something. With none in flight it returns at once.
@@ -54,6 +59,7 @@ impl ShortReads {
     pub(super) fn answer(&mut self, replies: &mut Replies) {
         let finished = std::iter::from_fn(|| self.queue.as_mut()?.finished());
         for FinishedRead { token, range, buf, result } in finished.take(AT_ONCE) {
+            self.room.give_back(range.len() as usize);
             match result {
                 Ok(()) => replies.short_read(token, range.offset(), buf),
                 Err(error) => replies.failed(token, &Failure::of_range(&error, range)),

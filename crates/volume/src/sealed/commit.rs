@@ -174,7 +174,7 @@ impl SealedVolume {
         {
             let mut seals = self.seals();
             for (number, page) in creation.seal_pages {
-                seals.insert_new(number, page, sequence);
+                seals.insert_new(number, &page, sequence);
             }
         }
         self.adopt_maps(log, creation.zones, sequence);

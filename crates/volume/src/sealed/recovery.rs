@@ -117,7 +117,7 @@ impl SealedVolume {
         if let Some(frame) = history.created {
             let pages = self.zero_seal_pages(object)?;
             let mut seals = self.seals();
-            pages.into_iter().for_each(|(number, page)| seals.insert_new(number, page, frame));
+            pages.into_iter().for_each(|(number, page)| seals.insert_new(number, &page, frame));
         }
         let sectors: Vec<_> = history.sectors.into_iter().collect();
         for some in sectors.chunks(SECTORS_AT_ONCE) {

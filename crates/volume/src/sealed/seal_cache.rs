@@ -8,8 +8,44 @@ use sealdisk_layout::{PAGE_SIZE, SealPageNumber};
 
 pub(crate) type SealPage = [u8; PAGE_SIZE as usize];
 
+/// Where a page lies in the cache's memory.
+#[derive(Clone, Copy)]
+struct Place(u32);
+
+/// Memory for pages, in large pieces that are kept: pages of their own, which live long, would lie scattered between
+/// buffers that do not, and keep the memory around them.
+#[derive(Default)]
+struct Memory {
+    pieces: Vec<Box<[SealPage]>>,
+    free: Vec<Place>,
+}
+
+/// Pages in a piece: 1 MiB.
+const PAGES_IN_PIECE: usize = 256;
+
+impl Memory {
+    fn put(&mut self, page: &SealPage) -> Place {
+        if self.free.is_empty() {
+            let first = (self.pieces.len() * PAGES_IN_PIECE) as u32;
+            self.pieces.push(vec![[0; size_of::<SealPage>()]; PAGES_IN_PIECE].into());
+            self.free.extend((first..first + PAGES_IN_PIECE as u32).rev().map(Place));
+        }
+        let place = self.free.pop().expect("a piece was added");
+        *self.page_mut(place) = *page;
+        place
+    }
+
+    fn page(&self, Place(number): Place) -> &SealPage {
+        &self.pieces[number as usize / PAGES_IN_PIECE][number as usize % PAGES_IN_PIECE]
+    }
+
+    fn page_mut(&mut self, Place(number): Place) -> &mut SealPage {
+        &mut self.pieces[number as usize / PAGES_IN_PIECE][number as usize % PAGES_IN_PIECE]
+    }
+}
+
 struct Cached {
-    page: Box<SealPage>,
+    place: Place,
     /// The oldest journal frame whose seals the store's copy of the page lacks.
     dirty_since: Option<u64>,
     /// When it was last of use: for choosing what to forget.
@@ -19,6 +55,7 @@ struct Cached {
 /// A bounded number of clean seal pages, and all dirty ones.
 pub(crate) struct SealCache {
     pages: HashMap<SealPageNumber, Cached>,
+    memory: Memory,
     capacity: usize,
     dirty: usize,
     clock: u64,
@@ -29,7 +66,15 @@ pub(crate) struct SealCache {
 impl SealCache {
     /// A cache that keeps about `capacity` pages.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { pages: HashMap::new(), capacity: capacity.max(64), dirty: 0, clock: 0, changes: 0, held: false }
+        Self {
+            pages: HashMap::new(),
+            memory: Memory::default(),
+            capacity: capacity.max(64),
+            dirty: 0,
+            clock: 0,
+            changes: 0,
+            held: false,
+        }
     }
 
     /// The page, if it is here.
@@ -37,7 +82,7 @@ impl SealCache {
         self.clock += 1;
         let cached = self.pages.get_mut(&number)?;
         cached.used = self.clock;
-        Some(&cached.page)
+        Some(self.memory.page(cached.place))
     }
 
     /// Whether the page is here.
@@ -55,7 +100,8 @@ impl SealCache {
     pub(crate) fn keep_loaded(&mut self, number: SealPageNumber, page: &SealPage, changes: u64) {
         if changes == self.changes && !self.pages.contains_key(&number) {
             self.clock += 1;
-            self.pages.insert(number, Cached { page: Box::new(*page), dirty_since: None, used: self.clock });
+            let place = self.memory.put(page);
+            self.pages.insert(number, Cached { place, dirty_since: None, used: self.clock });
         }
     }
 
@@ -63,7 +109,7 @@ impl SealCache {
     pub(crate) fn set(&mut self, number: SealPageNumber, offset: usize, seal: &Seal, frame: u64) {
         let cached = self.pages.get_mut(&number).expect("the caller has seen the page");
         let bytes = seal.as_bytes();
-        cached.page[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.memory.page_mut(cached.place)[offset..offset + bytes.len()].copy_from_slice(bytes);
         self.changes += 1;
         match &mut cached.dirty_since {
             Some(since) => *since = frame.min(*since),
@@ -75,13 +121,15 @@ impl SealCache {
     }
 
     /// A page that the store does not have: that of a new object.
-    pub(crate) fn insert_new(&mut self, number: SealPageNumber, page: Box<SealPage>, frame: u64) {
+    pub(crate) fn insert_new(&mut self, number: SealPageNumber, page: &SealPage, frame: u64) {
         self.clock += 1;
         self.changes += 1;
-        let new = Cached { page, dirty_since: Some(frame), used: self.clock };
-        if self.pages.insert(number, new).is_none_or(|old| old.dirty_since.is_none()) {
+        let new = Cached { place: self.memory.put(page), dirty_since: Some(frame), used: self.clock };
+        let old = self.pages.insert(number, new);
+        if old.as_ref().is_none_or(|old| old.dirty_since.is_none()) {
             self.dirty += 1;
         }
+        self.memory.free.extend(old.map(|old| old.place));
     }
 
     /// Forgets pages of objects that exist no longer.
@@ -90,6 +138,7 @@ impl SealCache {
         let mut dirty = 0;
         self.pages.retain(|number, cached| {
             let keep = !pages.contains(&number.0);
+            self.memory.free.extend((!keep).then_some(cached.place));
             dirty += usize::from(keep && cached.dirty_since.is_some());
             keep
         });
@@ -122,7 +171,7 @@ impl SealCache {
     /// Copies pages that are here, one after the other.
     pub(crate) fn copy_out(&self, pages: &[SealPageNumber], out: &mut [u8]) {
         for (number, buf) in pages.iter().zip(out.chunks_exact_mut(size_of::<SealPage>())) {
-            buf.copy_from_slice(&self.pages[number].page[..]);
+            buf.copy_from_slice(self.memory.page(self.pages[number].place));
         }
     }
 
@@ -162,7 +211,8 @@ impl SealCache {
         let excess = excess.min(clean.len());
         clean.select_nth_unstable(excess - 1);
         for (_, number) in &clean[..excess] {
-            self.pages.remove(number);
+            let forgotten = self.pages.remove(number);
+            self.memory.free.extend(forgotten.map(|cached| cached.place));
         }
         self.changes += 1;
     }

@@ -1,0 +1,109 @@
+//! Memory for requests in progress, shared by all clients of an export.
+//!
+//! Every client has one worker and may start one read, whatever the others do; beyond that all of them draw from one
+//! purse, so that many clients take no more memory than a few.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::batch::BATCH_BYTES;
+
+/// The purse.
+pub(super) struct Memory {
+    /// Bytes that further workers may take.
+    for_workers: usize,
+    workers: AtomicUsize,
+    /// Bytes that short reads may take.
+    for_reads: usize,
+    reads: AtomicUsize,
+}
+
+impl Memory {
+    /// `bytes` beside what every client has: half for workers, half for short reads.
+    pub(super) fn new(bytes: usize) -> Arc<Self> {
+        let half = bytes / 2;
+        Arc::new(Self { for_workers: half, workers: AtomicUsize::new(0), for_reads: half, reads: AtomicUsize::new(0) })
+    }
+
+    /// Room for one more worker, as long as the value lives.
+    pub(super) fn worker(self: &Arc<Self>) -> Option<WorkerRoom> {
+        let room = WorkerRoom(Arc::clone(self));
+        // If there is none, what was counted here is given back by `room`.
+        let before = self.workers.fetch_add(BATCH_BYTES, Ordering::Relaxed);
+        (before + BATCH_BYTES <= self.for_workers).then_some(room)
+    }
+
+    /// The account of one worker's short reads.
+    pub(super) fn short_reads(self: &Arc<Self>) -> ReadRoom {
+        ReadRoom { memory: Arc::clone(self), held: 0 }
+    }
+}
+
+/// Room for a worker; given back when dropped.
+pub(super) struct WorkerRoom(Arc<Memory>);
+
+impl Drop for WorkerRoom {
+    fn drop(&mut self) {
+        self.0.workers.fetch_sub(BATCH_BYTES, Ordering::Relaxed);
+    }
+}
+
+/// What one worker's short reads hold; given back when dropped.
+pub(super) struct ReadRoom {
+    memory: Arc<Memory>,
+    held: usize,
+}
+
+impl ReadRoom {
+    pub(super) fn take(&mut self, bytes: usize) {
+        self.held += bytes;
+        self.memory.reads.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.held -= bytes;
+        self.memory.reads.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether no more should be started. Whoever holds nothing may always start some.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.held > 0 && self.memory.reads.load(Ordering::Relaxed) >= self.memory.for_reads
+    }
+}
+
+impl Drop for ReadRoom {
+    fn drop(&mut self) {
+        self.give_back(self.held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_as_many_as_there_is_room_for() {
+        let memory = Memory::new(6 * BATCH_BYTES);
+        let rooms: Vec<_> = std::iter::from_fn(|| memory.worker()).collect();
+        assert_eq!(rooms.len(), 3);
+        assert!(memory.worker().is_none());
+        drop(rooms);
+        assert!(memory.worker().is_some());
+    }
+
+    #[test]
+    fn whoever_holds_nothing_may_read() {
+        let memory = Memory::new(2 * 8192);
+        let (mut greedy, mut modest) = (memory.short_reads(), memory.short_reads());
+        greedy.take(4096);
+        assert!(!greedy.is_exhausted());
+        greedy.take(4096);
+        assert!(greedy.is_exhausted() && !modest.is_exhausted());
+        modest.take(4096);
+        assert!(modest.is_exhausted());
+        drop(greedy);
+        assert!(!modest.is_exhausted());
+        modest.give_back(4096);
+        assert_eq!(memory.reads.load(Ordering::Relaxed), 0);
+    }
+}
