@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use harness::{CHEAP, Place};
 use sealdisk_store::Choices;
 use support::Random;
-use support::programs::{eventually, run, succeed};
+use support::programs::{eventually, run, succeed, tool};
 
 /// A volume that root attaches as a disk.
 struct Volume {
@@ -84,6 +84,22 @@ impl Volume {
     }
 }
 
+/// A mounted file system, unmounted when it is dropped.
+struct FileSystem(PathBuf);
+
+impl FileSystem {
+    fn mount(disk: &Path, at: PathBuf) -> Self {
+        succeed(tool("mount", "mount").arg(disk).arg(&at));
+        Self(at)
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        succeed(tool("umount", "mount").arg(&self.0));
+    }
+}
+
 #[test]
 fn a_server_killed_at_any_instant_of_attaching_or_detaching_ends_and_leaves_nothing_for_long() {
     let volume = Volume::new("killed", "8M");
@@ -111,6 +127,28 @@ fn a_server_killed_at_any_instant_of_attaching_or_detaching_ends_and_leaves_noth
         }
         // A helper that died with its server may hold the device for a moment more.
         eventually("the volume is attached again", || run(&mut volume.attach(&[])).status.success());
+        succeed(&mut volume.detach());
+        volume.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_server_killed_while_file_systems_write_back_to_it_ends() {
+    let volume = Volume::new("syncing", "64M");
+    let at = volume.place.path("mounted");
+    fs::create_dir(&at).unwrap();
+    for round in 0..5 {
+        let server = volume.serve();
+        if round == 0 {
+            succeed(tool("mkfs.ext4", "e2fsprogs").arg("-q").arg(volume.disk()));
+        }
+        let file_system = FileSystem::mount(&volume.disk(), at.clone());
+        fs::write(at.join("file"), vec![round; 32 << 20]).unwrap();
+        // It cannot end yet, and has everything written back.
+        succeed(Command::new("kill").args(["-TERM", &server.id().to_string()]));
+        std::thread::sleep(Duration::from_millis(u64::from(round) * 10));
+        volume.kill(server);
+        drop(file_system);
         succeed(&mut volume.detach());
         volume.assert_nothing_is_left();
     }

@@ -40,6 +40,11 @@ impl Helper {
         Self { program: program.into(), arguments: arguments.into_iter().map(A::into).collect() }
     }
 
+    /// Writes back what file systems and disks of this machine have cached, this server's among them (sync(2)).
+    pub fn sync(&self) -> Result<(), ExportError> {
+        self.delegate(&Task::Sync).map(drop)
+    }
+
     pub(crate) fn attach_loop(&self, file: &Path, options: &LoopOptions) -> Result<LoopDevice, ExportError> {
         let task = Task::AttachLoop { file: file.to_owned(), options: options.clone() };
         let number = self.delegate(&task)?.parse().map_err(|error| failed(&task, io::Error::other(error)))?;
@@ -109,5 +114,9 @@ fn perform(task: &Task) -> Result<String, ExportError> {
     match task {
         Task::AttachLoop { file, options } => Ok(LoopDevice::attach(file, options)?.number().to_string()),
         Task::DetachLoop { number } => LoopDevice::numbered(*number).detach().map(|()| String::new()),
+        Task::Sync => {
+            rustix::fs::sync();
+            Ok(String::new())
+        }
     }
 }

@@ -15,10 +15,13 @@ pub(super) enum Task {
     AttachLoop { file: PathBuf, options: LoopOptions },
     /// Take a loop device down.
     DetachLoop { number: u32 },
+    /// Write back whatever the kernel has cached.
+    Sync,
 }
 
 const ATTACH: &str = "attach-loop";
 const DETACH: &str = "detach-loop";
+const SYNC: &str = "sync";
 
 const READ_ONLY: &str = "read-only";
 const WRITABLE: &str = "writable";
@@ -37,6 +40,7 @@ impl Task {
                 fixed.into_iter().chain(name.as_ref().map(OsString::from)).collect()
             }
             Self::DetachLoop { number } => vec![DETACH.into(), number.to_string().into()],
+            Self::Sync => vec![SYNC.into()],
         }
     }
 
@@ -61,6 +65,7 @@ impl Task {
                 Some(Self::AttachLoop { file: file.into(), options })
             }
             (DETACH, [number]) => Some(Self::DetachLoop { number: text(number)?.parse().ok()? }),
+            (SYNC, []) => Some(Self::Sync),
             _ => None,
         }
     }
@@ -77,6 +82,7 @@ impl fmt::Display for Task {
         match self {
             Self::AttachLoop { file, .. } => write!(f, "putting a loop device on {}", file.display()),
             Self::DetachLoop { number } => write!(f, "detaching {}", loop_device::path(*number).display()),
+            Self::Sync => write!(f, "writing back what is cached"),
         }
     }
 }
@@ -122,6 +128,7 @@ mod tests {
             Task::AttachLoop { file: file.clone(), options: LoopOptions::default() },
             Task::AttachLoop { file, options: named },
             Task::DetachLoop { number: 17 },
+            Task::Sync,
         ] {
             assert_eq!(Task::parse(task.to_arguments()).as_ref(), Some(&task));
             let mut more = task.to_arguments();
