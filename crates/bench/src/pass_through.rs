@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sealdisk_export::fuse::{FuseExport, FuseOptions};
 use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
-use sealdisk_export::{Disk, Export, ExportError, LoopOptions, ReadQueue, become_io_flusher};
+use sealdisk_export::{Disk, Export, ExportError, Helper, LoopOptions, ReadQueue, become_io_flusher};
 use sealdisk_store::{AlignedBuf, FileStore, OpenMode, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, StoreRange};
 use sealdisk_volume::{Allocation, FinishedRead, ReadRequest, Space, VolumeError, WriteRequest};
@@ -133,8 +133,9 @@ pub enum Offer {
     Fuse(PathBuf),
 }
 
-/// Serves `file` until the benchmark asks it to end. Prints where the disk is when it is ready.
-pub fn serve(file: &Path, offer: &Offer, interrupt: &Interrupt) -> Result<(), BenchError> {
+/// Serves `file` until the benchmark asks it to end. Prints where the disk is when it is ready. `helper` does what a server
+/// must not.
+pub fn serve(file: &Path, offer: &Offer, helper: &Helper, interrupt: &Interrupt) -> Result<(), BenchError> {
     let wrong = |error: &dyn std::fmt::Display| BenchError::Wrong(format!("{}: {error}", file.display()));
     let exported = |error: ExportError| BenchError::Io { what: error.what, source: error.source };
     let store = FileStore::open(file, OpenMode::ReadWrite).map_err(|e| wrong(&e))?;
@@ -150,7 +151,7 @@ pub fn serve(file: &Path, offer: &Offer, interrupt: &Interrupt) -> Result<(), Be
         }
         Offer::Fuse(folder) => {
             let mut export = FuseExport::mount(Arc::clone(&disk), folder, &FuseOptions::default()).map_err(exported)?;
-            export.attach_loop(&LoopOptions::default()).map_err(exported)?;
+            export.attach_loop(&LoopOptions::default(), helper).map_err(exported)?;
             Box::new(export)
         }
     };

@@ -7,6 +7,7 @@ mod daemon;
 mod existing;
 mod failure;
 mod hardening;
+mod helper;
 mod logged_disk;
 mod memory;
 mod output;
@@ -32,6 +33,9 @@ use crate::failure::Kind;
 
 fn main() -> ExitCode {
     hardening::forbid_dumps();
+    if let Some(arguments) = helper::arguments() {
+        return sealdisk_export::run_helper(arguments);
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -9,6 +9,7 @@ use sealdisk_volume::{State, Volume};
 
 use crate::control::{Answer, ControlSocket, FAILED, Health, Pending, Request};
 use crate::failure::Failure;
+use crate::helper::helper;
 use crate::registry::Claim;
 use crate::signals::HeldSignals;
 
@@ -71,9 +72,9 @@ impl Server {
     /// The disk cannot be taken away yet, but the machine may be going down.
     fn prepare_to_end(&self, reason: &ExportError) {
         eprintln!("sealdisk: {reason}; ending as soon as that is done");
-        // File systems on the disk write back what they hold, which this process goes on serving meanwhile. On a thread of
-        // its own, since it waits for every other disk of the machine, too.
-        std::thread::spawn(rustix::fs::sync);
+        // File systems on the disk write back what they hold, which this process goes on serving meanwhile. Nobody waits
+        // for it, since it waits for every other disk of the machine, too.
+        std::thread::spawn(|| helper().sync().unwrap_or_else(|error| eprintln!("sealdisk: {error}")));
         if let Err(error) = self.volume.flush() {
             eprintln!("sealdisk: {error}");
         }

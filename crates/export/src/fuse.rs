@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use self::device::Device;
 use self::disk_file::DiskFile;
 use self::worker::Worker;
-use crate::{Disk, Export, ExportError, LoopDevice, LoopOptions};
+use crate::{Disk, Export, ExportError, Helper, LoopDevice, LoopOptions};
 
 pub use stale::cleanup_stale;
 
@@ -58,10 +58,16 @@ pub struct FuseExport {
     mountpoint: PathBuf,
     file: PathBuf,
     /// Before the loop device is detached for good, nothing else may be taken down.
-    loop_device: Option<LoopDevice>,
+    loop_device: Option<HelpedDevice>,
     mounted: bool,
     read_only: bool,
     threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// A loop device, and who can take it down.
+struct HelpedDevice {
+    device: LoopDevice,
+    helper: Helper,
 }
 
 impl FuseExport {
@@ -101,14 +107,16 @@ impl FuseExport {
     }
 
     /// Puts a loop device on the file, as `/dev/sealdisk/NAME` where `options` name it. A read-only disk gets a
-    /// read-only device.
-    pub fn attach_loop(&mut self, options: &LoopOptions) -> Result<&LoopDevice, ExportError> {
+    /// read-only device. This process must not touch the file itself, so `helper` does, now and when the device is taken
+    /// down.
+    pub fn attach_loop(&mut self, options: &LoopOptions, helper: &Helper) -> Result<&LoopDevice, ExportError> {
         if self.loop_device.is_some() {
             let what = format!("{} has a loop device already", self.file.display());
             return Err(ExportError::new(what, io::ErrorKind::AlreadyExists));
         }
         let options = LoopOptions { read_only: options.read_only || self.read_only, ..options.clone() };
-        Ok(self.loop_device.insert(LoopDevice::attach(&self.file, &options)?))
+        let device = helper.attach_loop(&self.file, &options)?;
+        Ok(&self.loop_device.insert(HelpedDevice { device, helper: helper.clone() }).device)
     }
 
     /// Whether the disk is still being served: someone else may have unmounted it.
@@ -139,12 +147,13 @@ impl FuseExport {
 
 impl Export for FuseExport {
     fn address(&self) -> String {
-        self.loop_device.as_ref().map_or(&*self.file, LoopDevice::path).display().to_string()
+        let path = self.loop_device.as_ref().map_or(&*self.file, |helped| helped.device.path());
+        path.display().to_string()
     }
 
     fn release(&mut self) -> Result<(), ExportError> {
-        if let Some(device) = &mut self.loop_device {
-            device.detach()?;
+        if let Some(HelpedDevice { device, helper }) = &self.loop_device {
+            helper.detach_loop(device)?;
             self.loop_device = None;
         }
         if self.mounted {

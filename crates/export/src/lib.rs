@@ -5,6 +5,7 @@
 mod disk;
 mod errno;
 mod export;
+mod helper;
 mod io_flusher;
 mod loop_device;
 
@@ -13,5 +14,6 @@ pub mod nbd;
 
 pub use disk::{Disk, ReadQueue, is_short};
 pub use export::{Export, ExportError};
+pub use helper::{Helper, run_helper};
 pub use io_flusher::become_io_flusher;
 pub use loop_device::{LoopDevice, LoopOptions};

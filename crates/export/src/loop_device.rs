@@ -13,13 +13,13 @@ use self::control::Flags;
 use self::link::DeviceLink;
 use crate::ExportError;
 
-pub(crate) use control::backed_by_files_in;
+pub(crate) use control::{backed_by_files_in, path};
 
 /// How long a detached device may take to go: something like udev may be looking at it.
 const DETACH_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a loop device is set up.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopOptions {
     /// Refuse writes.
     pub read_only: bool,
@@ -43,23 +43,22 @@ impl Default for LoopOptions {
     }
 }
 
-/// A loop device that this process set up and will take down. It outlives the process if that is killed: see
+/// A loop device. It stays until somebody takes it down, even if whoever set it up is killed: see
 /// [`cleanup_stale`](crate::fuse::cleanup_stale).
 ///
-/// No file descriptor of the device is kept. With one, the device could be made to vanish with this process, but the
-/// process might not be able to die: the last one to close a disk writes back what is cached for it, and the kernel may
+/// Nobody keeps a file descriptor of it. With one, the device could be made to vanish with the process that serves it,
+/// but that might not be able to die: the last one to close a disk writes back what is cached for it, and the kernel may
 /// close a killed process's disk while the process still counts as the server of the file below.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
     number: u32,
     link: Option<DeviceLink>,
-    attached: bool,
 }
 
 impl LoopDevice {
-    /// Puts a loop device on `file`.
-    pub fn attach(file: &Path, options: &LoopOptions) -> Result<Self, ExportError> {
+    /// Puts a loop device on `file`, which this process must not be the server of: see [`Helper`](crate::Helper).
+    pub(crate) fn attach(file: &Path, options: &LoopOptions) -> Result<Self, ExportError> {
         let attaching = |error| ExportError::new(format!("putting a loop device on {}", file.display()), error);
         let backing = File::options().read(true).write(!options.read_only).open(file).map_err(attaching)?;
         let size = backing.metadata().map_err(attaching)?.len();
@@ -71,25 +70,30 @@ impl LoopDevice {
         flags.set(Flags::READ_ONLY, options.read_only);
         flags.set(Flags::DIRECT_IO, options.direct_io);
         let number = control::attach_to_free(&backing, file, flags, options.block_size).map_err(attaching)?;
-        let mut device = Self::left_behind(number);
-        // From here on an error drops `device`, which detaches.
-        if options.direct_io && !control::has_direct_io(number).map_err(attaching)? {
-            return Err(attaching(io::Error::new(io::ErrorKind::Unsupported, "the kernel has no direct I/O for it")));
-        }
-        if let Some(stale) = device.link.take() {
-            stale.remove()?; // it named what another process had on this device
-        }
-        if let Some(name) = &options.name {
-            device.link = Some(DeviceLink::make(name, &device.path)?);
-        }
-        Ok(device)
+        let direct = || match options.direct_io && !control::has_direct_io(number)? {
+            true => Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel has no direct I/O for it")),
+            false => Ok(()),
+        };
+        let ready = direct().map_err(attaching).and_then(|()| Self::numbered(number).named(options.name.as_deref()));
+        ready.inspect_err(|_| {
+            let _ = Self::numbered(number).detach(); // the first failure is the one to tell
+        })
     }
 
-    /// A loop device that a process set up which is gone.
-    pub(crate) fn left_behind(number: u32) -> Self {
+    /// The device under this name and no other.
+    fn named(mut self, name: Option<&str>) -> Result<Self, ExportError> {
+        while let Some(stale) = DeviceLink::find(&self.path) {
+            stale.remove()?; // it named what another process had on this device
+        }
+        self.link = name.map(|name| DeviceLink::make(name, &self.path)).transpose()?;
+        Ok(self)
+    }
+
+    /// The loop device of this number, which some process has set up.
+    pub(crate) fn numbered(number: u32) -> Self {
         let path = control::path(number);
         let link = DeviceLink::find(&path);
-        Self { path, number, link, attached: true }
+        Self { path, number, link }
     }
 
     /// `/dev/sealdisk/NAME`, or `/dev/loopN` if it was given no name.
@@ -102,12 +106,14 @@ impl LoopDevice {
         &self.path
     }
 
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Writes back what the kernel has cached for the device and takes it down. When this returns `Ok` it is gone; when
-    /// it fails because the device is mounted or open, the device is as it was.
-    pub fn detach(&mut self) -> Result<(), ExportError> {
-        if !self.attached {
-            return Ok(());
-        }
+    /// it fails because the device is mounted or open, the device is as it was. Not for the process that serves the file
+    /// below, as long as that is served.
+    pub(crate) fn detach(&self) -> Result<(), ExportError> {
         let (device, path) = (self.number, self.path().display());
         let detaching = |error| ExportError::new(format!("detaching {path}"), error);
         let busy = |reason: &str| {
@@ -131,14 +137,6 @@ impl LoopDevice {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.attached = false;
-        self.link.take().map_or(Ok(()), DeviceLink::remove)
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        // Nobody is left to be told; a device in use stays usable.
-        let _ = self.detach();
+        self.link.as_ref().map_or(Ok(()), DeviceLink::remove)
     }
 }

@@ -17,9 +17,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use mounted::{MIB, Mounted, pattern, run, text, unique_name};
+use mounted::{MIB, Mounted, helper, pattern, run, text, unique_name};
 use ram_disk::RamDisk;
-use sealdisk_export::{Export, LoopDevice, LoopOptions};
+use sealdisk_export::{Export, LoopOptions};
 use sealdisk_units::Lba;
 use sealdisk_volume::Space;
 
@@ -116,12 +116,12 @@ fn ext4_keeps_a_tree_over_detach_and_attach() {
 
     let directory = std::mem::replace(&mut mounted.directory, tempfile::TempDir::new().unwrap());
     let disk = mounted.stop();
-    let again = Mounted::with(std::sync::Arc::into_inner(disk).expect("a stopped export holds no disk").ram);
-    let device = LoopDevice::attach(again.file(), &LoopOptions::default()).unwrap();
-    let file_system = FileSystem::mount(device.path(), at.clone());
+    let mut again = Mounted::with(std::sync::Arc::into_inner(disk).expect("a stopped export holds no disk").ram);
+    again.export.attach_loop(&LoopOptions::default(), &helper()).unwrap();
+    let file_system = FileSystem::mount(&again.device(), at.clone());
     compare(&source, &at.join("source"));
     file_system.unmount();
-    drop((device, directory));
+    drop(directory);
     again.stop();
 }
 
@@ -187,8 +187,8 @@ fn zeroing_the_device_keeps_its_space_unless_it_may_go() {
 fn the_device_has_the_disks_size_and_sectors_and_bypasses_the_page_cache() {
     let mut mounted = Mounted::new(64 * MIB);
     let name = unique_name();
-    let device =
-        mounted.export.attach_loop(&LoopOptions { name: Some(name.clone()), ..LoopOptions::default() }).unwrap();
+    let options = LoopOptions { name: Some(name.clone()), ..LoopOptions::default() };
+    let device = mounted.export.attach_loop(&options, &helper()).unwrap();
     assert_eq!(device.path(), Path::new("/dev/sealdisk").join(&name));
     assert_eq!(fs::read_link(device.path()).unwrap(), device.kernel_path());
     let (path, kernel) = (device.path().to_owned(), device.kernel_path().to_owned());
@@ -200,7 +200,7 @@ fn the_device_has_the_disks_size_and_sectors_and_bypasses_the_page_cache() {
     assert_eq!(show("BACK-FILE"), text(mounted.file()));
     assert_eq!(run("util-linux", "blockdev", &["--getsize64", text(&path)]).trim(), (64 * MIB).to_string());
     assert_eq!(mounted.export.address(), text(&path));
-    let second = mounted.export.attach_loop(&LoopOptions::default()).unwrap_err();
+    let second = mounted.export.attach_loop(&LoopOptions::default(), &helper()).unwrap_err();
     assert_eq!(second.source.kind(), ErrorKind::AlreadyExists);
     mounted.stop();
     assert!(path.symlink_metadata().is_err(), "the link stayed");
@@ -208,32 +208,33 @@ fn the_device_has_the_disks_size_and_sectors_and_bypasses_the_page_cache() {
 
 #[test]
 fn a_device_of_512_byte_sectors_can_be_had_and_bad_wishes_are_refused() {
-    let mounted = Mounted::new(MIB + 512);
-    let refused = LoopDevice::attach(mounted.file(), &LoopOptions::default()).unwrap_err();
+    let mut mounted = Mounted::new(MIB + 512);
+    let refused = mounted.export.attach_loop(&LoopOptions::default(), &helper()).unwrap_err();
     assert_eq!(refused.source.kind(), ErrorKind::InvalidInput);
+    assert!(refused.to_string().ends_with("its size of 1049088 bytes is no multiple of 4096"), "{refused}");
     for name in ["", ".", "..", "a/b", "/etc"] {
         let options = LoopOptions { block_size: 512, name: Some(name.into()), ..LoopOptions::default() };
-        let refused = LoopDevice::attach(mounted.file(), &options).unwrap_err();
+        let refused = mounted.export.attach_loop(&options, &helper()).unwrap_err();
         assert_eq!(refused.source.kind(), ErrorKind::InvalidInput, "{name:?}");
     }
     let options = LoopOptions { block_size: 512, ..LoopOptions::default() };
-    let mut device = LoopDevice::attach(mounted.file(), &options).unwrap();
+    mounted.export.attach_loop(&options, &helper()).unwrap();
     let mut last = vec![0; 512];
-    let file = OpenOptions::new().read(true).write(true).open(device.path()).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(mounted.device()).unwrap();
     file.write_all_at(&pattern(1, 512), MIB).unwrap();
     file.sync_all().unwrap();
     File::open(mounted.file()).unwrap().read_exact_at(&mut last, MIB).unwrap();
     assert_eq!(last, pattern(1, 512));
     drop(file);
-    device.detach().unwrap();
-    device.detach().unwrap(); // nothing left to do
+    mounted.export.release().unwrap();
+    mounted.export.release().unwrap(); // nothing left to do
     mounted.stop();
 }
 
 #[test]
 fn a_read_only_disk_is_a_read_only_device() {
     let mut mounted = Mounted::with(RamDisk::new(4 * MIB).read_only());
-    let device = mounted.export.attach_loop(&LoopOptions::default()).unwrap().path().to_owned();
+    let device = mounted.export.attach_loop(&LoopOptions::default(), &helper()).unwrap().path().to_owned();
     assert_eq!(run("util-linux", "blockdev", &["--getro", text(&device)]).trim(), "1");
     mounted.stop();
 }

@@ -18,6 +18,7 @@ use crate::arguments::{Attach, How};
 use crate::control::ControlSocket;
 use crate::daemon::{self, Ready};
 use crate::failure::Failure;
+use crate::helper::helper;
 use crate::logged_disk::LoggedDisk;
 use crate::registry::{Claim, Entry, Identity, Registry, Room, default_name};
 use crate::server::{Server, damage_story};
@@ -221,7 +222,8 @@ impl Offer {
                 let options = FuseOptions { file_name: name.into(), ..FuseOptions::default() };
                 let mut export = FuseExport::mount(disk, &mount_point, &options)?;
                 if is_root() {
-                    export.attach_loop(&LoopOptions { name: Some(name.to_owned()), ..LoopOptions::default() })?;
+                    let options = LoopOptions { name: Some(name.to_owned()), ..LoopOptions::default() };
+                    export.attach_loop(&options, &helper())?;
                 }
                 Ok(Box::new(export))
             }

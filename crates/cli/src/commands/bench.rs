@@ -8,6 +8,7 @@ use sealdisk_bench::{BenchError, Interrupt, Offer, Progress, Results, Target, Ve
 
 use crate::arguments::bench::{Bench, Common, PassThrough};
 use crate::failure::{Failure, Kind};
+use crate::helper::helper;
 use crate::output;
 use crate::size::ByteSize;
 
@@ -58,7 +59,7 @@ pub fn run(bench: &Bench, quiet: bool) -> Result<(), Failure> {
                 (None, Some(folder)) => Offer::Fuse(folder.clone()),
                 (None, None) => return Err(Failure::usage("give --socket or --mount")),
             };
-            Ok(sealdisk_bench::serve_pass_through(file, &offer, &interrupt)?)
+            Ok(sealdisk_bench::serve_pass_through(file, &offer, &helper(), &interrupt)?)
         }
     }
 }

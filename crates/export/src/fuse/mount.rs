@@ -101,6 +101,8 @@ pub(super) fn unmount(mountpoint: &Path) -> io::Result<()> {
     }
 }
 
+/// Not a task for a [`Helper`](crate::Helper): the kernel waits for no answer. It refuses while a file is open, and has
+/// nothing to ask when none is.
 fn unmount_once(mountpoint: &Path) -> io::Result<()> {
     if geteuid().is_root() {
         return Ok(rustix::mount::unmount(mountpoint, UnmountFlags::NOFOLLOW)?);

@@ -24,7 +24,7 @@ pub fn cleanup_stale(mountpoint: &Path) -> Result<bool, ExportError> {
     }
     let mountpoint = mount::absolute(mountpoint).map_err(looking)?;
     for number in loop_device::backed_by_files_in(&mountpoint).map_err(looking)? {
-        LoopDevice::left_behind(number).detach()?;
+        LoopDevice::numbered(number).detach()?;
     }
     mount::unmount_dead(&mountpoint)
         .map_err(|error| ExportError::new(format!("unmounting the dead {}", mountpoint.display()), error))?;

@@ -23,8 +23,7 @@ pub(super) const WRITE_OVERHEAD: usize = REQUEST_HEADER + 40;
 
 /// `FOPEN_DIRECT_IO`: no page cache between the client and the disk.
 const OPEN_DIRECT: u32 = 1 << 0;
-/// `FOPEN_NOFLUSH`: closing waits for nobody. The server closes the file itself once the loop device has it; a process that is
-/// killed while it waits for its own answer could never end.
+/// `FOPEN_NOFLUSH`: closing waits for nobody, and promises nothing. As on a disk, what must last is synced.
 const CLOSE_AT_ONCE: u32 = 1 << 5;
 /// `FOPEN_PARALLEL_DIRECT_WRITES`: writes need not wait for each other.
 const OPEN_PARALLEL_WRITES: u32 = 1 << 6;

@@ -87,7 +87,7 @@ impl Status {
 }
 
 /// The device's node. devtmpfs makes it when the kernel makes the device.
-pub(super) fn path(number: u32) -> PathBuf {
+pub(crate) fn path(number: u32) -> PathBuf {
     format!("/dev/loop{number}").into()
 }
 

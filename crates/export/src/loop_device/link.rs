@@ -45,7 +45,7 @@ impl DeviceLink {
     }
 
     /// Removes the link, and the directory with the last one.
-    pub fn remove(self) -> Result<(), ExportError> {
+    pub fn remove(&self) -> Result<(), ExportError> {
         match fs::remove_file(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(ExportError::new(format!("removing {}", self.0.display()), error));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sealdisk_export::fuse::{FuseExport, FuseOptions};
-use sealdisk_export::{Export, LoopOptions};
+use sealdisk_export::{Export, Helper, LoopOptions};
 use tempfile::TempDir;
 
 use crate::observed_disk::ObservedDisk;
@@ -39,7 +39,8 @@ impl Mounted {
     /// With a loop device on the file, under a name that no other test has.
     pub fn with_loop(size: u64) -> Self {
         let mut mounted = Self::new(size);
-        mounted.export.attach_loop(&LoopOptions { name: Some(unique_name()), ..LoopOptions::default() }).unwrap();
+        let options = LoopOptions { name: Some(unique_name()), ..LoopOptions::default() };
+        mounted.export.attach_loop(&options, &helper()).unwrap();
         mounted
     }
 
@@ -64,6 +65,11 @@ impl Mounted {
         Box::new(self.export).stop().unwrap();
         self.disk
     }
+}
+
+/// Who puts loop devices on the files of exports.
+pub fn helper() -> Helper {
+    Helper::new(env!("CARGO_BIN_EXE_loop-helper-for-tests"), [] as [&str; 0])
 }
 
 /// A name for `/dev/sealdisk` that no other test has.
