@@ -15,6 +15,8 @@ test=(
     # Other implementations of what we implement.
     cryptsetup-bin fio gocryptfs libnbd-bin nbdkit python3-libnbd python3-pip python3-venv qemu-block-extra
     qemu-system-common qemu-utils
+    # A Ceph cluster. Its servers are started by the tests, each cluster in a folder of its own.
+    ceph-common ceph-mgr ceph-mon ceph-osd
     # A virtual machine with a kernel of Debian's.
     debian-archive-keyring qemu-system-x86
     # What is held against the command line, and what counts its system calls.

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use support::Server;
 use support::programs::{succeed, tool};
 
 use crate::disk::{Kind, SealedDisk};
 use crate::history::{Client, History, Load, Transaction};
-use crate::server::Server;
 
 /// Clients at a time.
 const CLIENTS: u32 = 4;

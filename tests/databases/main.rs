@@ -11,7 +11,6 @@ mod history;
 mod mariadb;
 mod postgres;
 mod redis;
-mod server;
 mod sql;
 
 use database::survives_kills;

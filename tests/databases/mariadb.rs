@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::Signal;
+use support::Server;
 use support::programs::{find, succeed, tool, tool_as};
 
 use crate::database::{Database, folder_of};
 use crate::disk::SealedDisk;
 use crate::history::{Client, Transaction};
-use crate::server::Server;
 use crate::sql::{self, SqlClient};
 
 const USER: &str = "mysql";
@@ -63,7 +63,7 @@ impl Database for MariaDb {
         command.arg(format!("--datadir={}", self.data.display()));
         command.arg(format!("--socket={}", self.socket.display()));
         command.arg(format!("--pid-file={}.pid", self.socket.display()));
-        let mut server = Server::start(&mut command, &self.log);
+        let mut server = Server::start(command, &self.log);
         server
             .wait_until(|| self.client("mariadb-admin").args(["--silent", "ping"]).output().unwrap().status.success());
         server

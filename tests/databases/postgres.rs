@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::Signal;
+use support::Server;
 use support::programs::{find, succeed, tool, tool_as};
 
 use crate::database::{Database, folder_of};
 use crate::disk::SealedDisk;
 use crate::history::{Client, Transaction};
-use crate::server::Server;
 use crate::sql::{self, SqlClient};
 
 const USER: &str = "postgres";
@@ -63,7 +63,7 @@ impl Database for Postgres {
         for option in options {
             command.args(["-c", option]);
         }
-        let mut server = Server::start(&mut command, &self.log);
+        let mut server = Server::start(command, &self.log);
         server.wait_until(|| self.client("pg_isready").arg("-q").status().unwrap().success());
         server
     }

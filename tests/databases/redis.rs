@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::Signal;
+use support::Server;
 use support::programs::{find, succeed, tool, tool_as};
 
 use crate::database::{Database, folder_of};
 use crate::disk::SealedDisk;
 use crate::history::{Client, Transaction};
-use crate::server::Server;
 
 const USER: &str = "redis";
 const PACKAGE: &str = "redis-server";
@@ -44,7 +44,7 @@ impl Database for Redis {
         // The file is written anew in the middle of the load.
         command.args(["--auto-aof-rewrite-min-size", "256kb"]);
         command.arg("--dir").arg(&self.data).arg("--unixsocket").arg(&self.socket);
-        let mut server = Server::start(&mut command, &self.log);
+        let mut server = Server::start(command, &self.log);
         server.wait_until(|| self.client().arg("ping").output().unwrap().stdout == b"PONG\n");
         server
     }

@@ -1,11 +1,16 @@
-//! What the tests of the whole share: a disk in memory with a model beside it, and repeatable random numbers.
+//! What the tests of the whole share: a disk in memory with a model beside it, repeatable random numbers, and servers.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+pub mod ceph;
 mod model;
 pub mod programs;
 mod random;
+mod scratch;
+mod server;
 mod volumes;
 
 pub use model::{Contents, Model, Op};
 pub use random::Random;
+pub use scratch::Scratch;
+pub use server::Server;
 pub use volumes::{Fixture, key, open, payload, read, read_only, write};

@@ -51,6 +51,14 @@ pub fn tool_as(user: &str, program: impl AsRef<OsStr>, package: &str) -> Command
     command
 }
 
+/// A daemon of a Debian package, which the kernel kills when this process is gone. To be started by
+/// [`Server`](crate::Server).
+pub fn daemon(program: &str, package: &str) -> Command {
+    let mut command = tool("setpriv", "util-linux");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(find(program, package));
+    command
+}
+
 /// Where a program of a Debian package lies.
 pub fn find(program: &str, package: &str) -> PathBuf {
     let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
