@@ -1,0 +1,470 @@
+//! RBD images: what their objects are called, who may write them, and their snapshots.
+
+mod watch;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use crate::RadosError;
+use crate::cluster::c_string;
+use crate::error::check;
+use crate::library::{ImageHandle, ImageInfo, Librbd, LinkedImage, LinkedSnapshot, SnapshotInfo};
+use crate::pool::{Pool, SnapshotContext};
+
+pub use watch::{ImageEvent, Watch};
+
+/// What an image is made with, as bits. Source: `rbd/features.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features(pub u64);
+
+impl Features {
+    /// Clones.
+    pub const LAYERING: Self = Self(1);
+    /// One writer at a time.
+    pub const EXCLUSIVE_LOCK: Self = Self(4);
+    /// A map of existing objects, which whoever writes beside librbd makes untrue.
+    pub const OBJECT_MAP: Self = Self(8);
+    /// Differences from the object map.
+    pub const FAST_DIFF: Self = Self(16);
+    /// Flattening reaches snapshots too.
+    pub const DEEP_FLATTEN: Self = Self(32);
+    /// Every write goes through librbd's journal.
+    pub const JOURNALING: Self = Self(64);
+    /// The image is on the way to another pool.
+    pub const MIGRATING: Self = Self(512);
+    /// The image is a mirror.
+    pub const NON_PRIMARY: Self = Self(1024);
+    /// Another client's cache has newer data.
+    pub const DIRTY_CACHE: Self = Self(2048);
+
+    /// What is asked of a new image.
+    pub const OF_NEW_IMAGES: Self = Self(Self::LAYERING.0 | Self::EXCLUSIVE_LOCK.0 | Self::DEEP_FLATTEN.0);
+
+    /// Whether all of `other` are here.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A snapshot of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSnapshot {
+    /// Its number, by which objects know it.
+    pub id: u64,
+    /// Size of the image then, in bytes.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a clone was made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// The pool's number.
+    pub pool: i64,
+    /// The namespace in it.
+    pub namespace: String,
+    /// The image's id, which stays when it is renamed.
+    pub image_id: String,
+    /// The snapshot's number.
+    pub snapshot: u64,
+    /// How many bytes, from the start, the clone still shares with it.
+    pub overlap: u64,
+}
+
+/// `rbd_image_option`
+mod image_option {
+    use std::ffi::c_int;
+
+    pub(super) const FEATURES: c_int = 1;
+    pub(super) const ORDER: c_int = 2;
+    pub(super) const DATA_POOL: c_int = 10;
+}
+
+/// `RBD_LOCK_MODE_EXCLUSIVE`
+const EXCLUSIVE: c_int = 0;
+/// Objects of 4 MiB.
+const ORDER: u64 = 22;
+/// Long enough for every name that librbd makes.
+const NAME_LEN: usize = 256;
+
+/// An open image.
+pub struct Image {
+    handle: ImageHandle,
+    librbd: &'static Librbd,
+    name: String,
+    /// Lives as long as the handle.
+    pool: Arc<Pool>,
+}
+
+// SAFETY: librbd serves one handle to any number of threads.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+impl Image {
+    /// Makes an image of `size` bytes with [`Features::OF_NEW_IMAGES`], whose data is in `data_pool` if that is given.
+    pub fn create(pool: &Pool, name: &str, size: u64, data_pool: Option<&str>) -> Result<(), RadosError> {
+        let librbd = Librbd::get()?;
+        let c_name = c_string(name.as_bytes(), "the image's name")?;
+        let data_pool = data_pool.map(|name| c_string(name.as_bytes(), "the data pool's name")).transpose()?;
+        let mut options = ptr::null_mut();
+        // SAFETY: the options are made, filled, used and destroyed here, and all strings outlive the calls.
+        let result = unsafe {
+            (librbd.rbd_image_options_create)(&mut options);
+            (librbd.rbd_image_options_set_uint64)(options, image_option::FEATURES, Features::OF_NEW_IMAGES.0);
+            (librbd.rbd_image_options_set_uint64)(options, image_option::ORDER, ORDER);
+            if let Some(data_pool) = &data_pool {
+                (librbd.rbd_image_options_set_string)(options, image_option::DATA_POOL, data_pool.as_ptr());
+            }
+            let result = (librbd.rbd_create4)(pool.handle, c_name.as_ptr(), size, options);
+            (librbd.rbd_image_options_destroy)(options);
+            result
+        };
+        check(result, || format!("creating image {name}")).map(drop)
+    }
+
+    /// Removes an image that nobody has open.
+    pub fn remove(pool: &Pool, name: &str) -> Result<(), RadosError> {
+        let librbd = Librbd::get()?;
+        let c_name = c_string(name.as_bytes(), "the image's name")?;
+        // SAFETY: the pool lives, and the name outlives the call.
+        let result = unsafe { (librbd.rbd_remove)(pool.handle, c_name.as_ptr()) };
+        check(result, || format!("removing image {name}")).map(drop)
+    }
+
+    /// Opens an image, or a snapshot of it. Opened for writing it is watched, so that nobody removes it meanwhile; a
+    /// snapshot is always read-only.
+    pub fn open(pool: &Arc<Pool>, name: &str, snapshot: Option<&str>, read_only: bool) -> Result<Self, RadosError> {
+        let librbd = Librbd::get()?;
+        let open = if read_only { librbd.rbd_open_read_only } else { librbd.rbd_open };
+        Self::open_by(pool, librbd, open, name, snapshot)
+    }
+
+    /// Opens the image of this id, read-only.
+    pub fn open_by_id(pool: &Arc<Pool>, id: &str) -> Result<Self, RadosError> {
+        let librbd = Librbd::get()?;
+        Self::open_by(pool, librbd, librbd.rbd_open_by_id_read_only, id, None)
+    }
+
+    fn open_by(
+        pool: &Arc<Pool>,
+        librbd: &'static Librbd,
+        open: OpenFunction,
+        name: &str,
+        snapshot: Option<&str>,
+    ) -> Result<Self, RadosError> {
+        let c_name = c_string(name.as_bytes(), "the image's name")?;
+        let c_snapshot = snapshot.map(|name| c_string(name.as_bytes(), "the snapshot's name")).transpose()?;
+        let c_snapshot = c_snapshot.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        let mut handle = ptr::null_mut();
+        // SAFETY: the pool lives as long as the image, and the names outlive the call.
+        let result = unsafe { open(pool.handle, c_name.as_ptr(), &mut handle, c_snapshot) };
+        check(result, || match snapshot {
+            Some(snapshot) => format!("opening snapshot {snapshot} of image {name}"),
+            None => format!("opening image {name}"),
+        })?;
+        Ok(Self { handle, librbd, name: name.to_owned(), pool: Arc::clone(pool) })
+    }
+
+    fn check(&self, result: impl Into<i64>, doing: &str) -> Result<u64, RadosError> {
+        check(result, || format!("{doing} image {}", self.name))
+    }
+
+    fn info(&self) -> Result<ImageInfo, RadosError> {
+        // SAFETY: the structure is plain numbers and bytes, for which zeros are values.
+        let mut info: ImageInfo = unsafe { std::mem::zeroed() };
+        // SAFETY: the handle is this value's, and the length is the structure's.
+        let result = unsafe { (self.librbd.rbd_stat)(self.handle, &mut info, size_of::<ImageInfo>()) };
+        self.check(result, "looking at")?;
+        Ok(info)
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> Result<u64, RadosError> {
+        Ok(self.info()?.size)
+    }
+
+    /// Bytes of an object.
+    pub fn object_size(&self) -> Result<u64, RadosError> {
+        Ok(self.info()?.object_size)
+    }
+
+    /// Whether each object holds consecutive bytes of the image.
+    pub fn is_striped(&self) -> Result<bool, RadosError> {
+        let (mut unit, mut count) = (0, 0);
+        // SAFETY: the handle is this value's.
+        let results = unsafe {
+            [
+                (self.librbd.rbd_get_stripe_unit)(self.handle, &mut unit),
+                (self.librbd.rbd_get_stripe_count)(self.handle, &mut count),
+            ]
+        };
+        results.into_iter().try_for_each(|result| self.check(result, "looking at").map(drop))?;
+        Ok(count != 1 || unit != self.object_size()?)
+    }
+
+    /// What it was made with.
+    pub fn features(&self) -> Result<Features, RadosError> {
+        let mut features = 0;
+        // SAFETY: the handle is this value's.
+        let result = unsafe { (self.librbd.rbd_get_features)(self.handle, &mut features) };
+        self.check(result, "looking at")?;
+        Ok(Features(features))
+    }
+
+    /// Its id, which stays when it is renamed.
+    pub fn id(&self) -> Result<String, RadosError> {
+        self.text(self.librbd.rbd_get_id)
+    }
+
+    /// What the names of its data objects begin with.
+    fn object_prefix(&self) -> Result<String, RadosError> {
+        self.text(self.librbd.rbd_get_block_name_prefix)
+    }
+
+    fn text(&self, get: unsafe extern "C" fn(ImageHandle, *mut c_char, usize) -> c_int) -> Result<String, RadosError> {
+        let mut text = [0u8; NAME_LEN];
+        // SAFETY: the handle is this value's, and the length is the buffer's.
+        let result = unsafe { get(self.handle, text.as_mut_ptr().cast(), text.len()) };
+        self.check(result, "looking at")?;
+        Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned())
+    }
+
+    /// How its data objects are called.
+    pub fn object_names(&self) -> Result<ObjectNames, RadosError> {
+        Ok(ObjectNames { prefix: self.object_prefix()? })
+    }
+
+    /// The pool of its data objects, before any snapshot context is set.
+    pub fn data_pool(&self) -> Result<Pool, RadosError> {
+        // SAFETY: the handle is this value's.
+        let id = unsafe { (self.librbd.rbd_get_data_pool_id)(self.handle) };
+        self.check(id, "looking for the data pool of")?;
+        self.pool.other(id)
+    }
+
+    /// Changes the size.
+    pub fn resize(&self, size: u64, may_shrink: bool) -> Result<(), RadosError> {
+        // SAFETY: the handle is this value's, and the callback needs no argument.
+        let result = unsafe { (self.librbd.rbd_resize2)(self.handle, size, may_shrink, go_on, ptr::null_mut()) };
+        self.check(result, "resizing").map(drop)
+    }
+
+    /// Reads bytes through librbd.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), RadosError> {
+        // SAFETY: the handle is this value's, and the buffer outlives the call.
+        let read = unsafe { (self.librbd.rbd_read2)(self.handle, offset, buf.len(), buf.as_mut_ptr().cast(), 0) };
+        let read = self.check(read as i64, "reading")?;
+        buf[read as usize..].fill(0);
+        Ok(())
+    }
+
+    /// Writes bytes through librbd and makes them durable.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RadosError> {
+        // SAFETY: as in `read`.
+        let written = unsafe { (self.librbd.rbd_write2)(self.handle, offset, bytes.len(), bytes.as_ptr().cast(), 0) };
+        self.check(written as i64, "writing")?;
+        // SAFETY: the handle is this value's.
+        let flushed = unsafe { (self.librbd.rbd_flush)(self.handle) };
+        self.check(flushed, "flushing").map(drop)
+    }
+
+    // Snapshots
+
+    /// All snapshots, oldest first.
+    pub fn snapshots(&self) -> Result<Vec<ImageSnapshot>, RadosError> {
+        let mut most: c_int = 16;
+        loop {
+            let mut infos = vec![SnapshotInfo { id: 0, size: 0, name: ptr::null() }; most as usize];
+            // SAFETY: the handle is this value's, and `most` is how many there is room for.
+            let count = unsafe { (self.librbd.rbd_snap_list)(self.handle, infos.as_mut_ptr(), &mut most) };
+            if count == -libc::ERANGE {
+                continue; // `most` says now how many there are
+            }
+            let count = self.check(count, "listing the snapshots of")? as usize;
+            let found = infos[..count].iter().map(|info| {
+                // SAFETY: a string of librbd's, until the list is ended below.
+                let name = unsafe { CStr::from_ptr(info.name) }.to_string_lossy().into_owned();
+                ImageSnapshot { id: info.id, size: info.size, name }
+            });
+            let found = found.collect();
+            if count > 0 {
+                // SAFETY: frees the names, once.
+                unsafe { (self.librbd.rbd_snap_list_end)(infos.as_mut_ptr()) };
+            }
+            return Ok(found);
+        }
+    }
+
+    /// What writes must leave untouched now, from the image's header itself: the list of snapshots does not tell that one
+    /// was removed.
+    pub fn snapshot_context(&self) -> Result<SnapshotContext, RadosError> {
+        /// Room for so many snapshots; an image has 510 at most.
+        const MOST: usize = 4096;
+        let header = format!("rbd_header.{}", self.id()?);
+        let answer = self.pool.execute(&header, "rbd", "get_snapcontext", &[], 12 + 8 * MOST)?;
+        parse_snapshot_context(&answer).ok_or_else(|| {
+            let error = std::io::Error::from(std::io::ErrorKind::InvalidData);
+            RadosError::new(format!("understanding the snapshots of image {}", self.name), error)
+        })
+    }
+
+    /// Makes a snapshot. Watchers are asked to be quiet first: not from the thread that answers them.
+    pub fn create_snapshot(&self, name: &str) -> Result<(), RadosError> {
+        self.of_snapshot(self.librbd.rbd_snap_create, name, "making")
+    }
+
+    /// Removes a snapshot.
+    pub fn remove_snapshot(&self, name: &str) -> Result<(), RadosError> {
+        self.of_snapshot(self.librbd.rbd_snap_remove, name, "removing")
+    }
+
+    /// Makes the image what it was at a snapshot.
+    pub fn roll_back(&self, name: &str) -> Result<(), RadosError> {
+        self.of_snapshot(self.librbd.rbd_snap_rollback, name, "rolling back to")
+    }
+
+    fn of_snapshot(
+        &self,
+        act: unsafe extern "C" fn(ImageHandle, *const c_char) -> c_int,
+        name: &str,
+        doing: &str,
+    ) -> Result<(), RadosError> {
+        let c_name = c_string(name.as_bytes(), "the snapshot's name")?;
+        // SAFETY: the handle is this value's, and the name outlives the call.
+        let result = unsafe { act(self.handle, c_name.as_ptr()) };
+        check(result, || format!("{doing} snapshot {name} of image {}", self.name)).map(drop)
+    }
+
+    /// What it is a clone of, if it is one.
+    pub fn parent(&self) -> Result<Option<Parent>, RadosError> {
+        // SAFETY: both are plain numbers and pointers, for which zeros are values.
+        let (mut image, mut snapshot): (LinkedImage, LinkedSnapshot) = unsafe { std::mem::zeroed() };
+        // SAFETY: the handle is this value's.
+        let result = unsafe { (self.librbd.rbd_get_parent)(self.handle, &mut image, &mut snapshot) };
+        match self.check(result, "looking for the parent of") {
+            Err(error) if error.is_absent() => return Ok(None),
+            other => other?,
+        };
+        // SAFETY: on success both are filled with strings of librbd's.
+        let [namespace, image_id] = unsafe { [image.namespace, image.image_id].map(|text| text_of(text)) };
+        let mut overlap = 0;
+        // SAFETY: the handle is this value's; the structures are cleaned up once.
+        let result = unsafe {
+            (self.librbd.rbd_linked_image_spec_cleanup)(&mut image);
+            (self.librbd.rbd_snap_spec_cleanup)(&mut snapshot);
+            (self.librbd.rbd_get_overlap)(self.handle, &mut overlap)
+        };
+        self.check(result, "looking at")?;
+        Ok(Some(Parent { pool: image.pool_id, namespace, image_id, snapshot: snapshot.id, overlap }))
+    }
+
+    // The exclusive lock
+
+    /// Takes the exclusive lock, which nobody gets until it is released or broken. If its owner lives, that is an error
+    /// ([`lock_owner`](Self::lock_owner) tells who); after one that died it takes half a minute, unless the lock is broken
+    /// first.
+    pub fn lock(&self) -> Result<(), RadosError> {
+        // SAFETY: the handle is this value's.
+        let result = unsafe { (self.librbd.rbd_lock_acquire)(self.handle, EXCLUSIVE) };
+        self.check(result, "locking").map(drop)
+    }
+
+    /// Releases the lock.
+    pub fn unlock(&self) -> Result<(), RadosError> {
+        // SAFETY: the handle is this value's.
+        let result = unsafe { (self.librbd.rbd_lock_release)(self.handle) };
+        self.check(result, "unlocking").map(drop)
+    }
+
+    /// Whether the lock is held by this very image.
+    pub fn is_locked_here(&self) -> Result<bool, RadosError> {
+        let mut owner = 0;
+        // SAFETY: the handle is this value's.
+        let result = unsafe { (self.librbd.rbd_is_exclusive_lock_owner)(self.handle, &mut owner) };
+        self.check(result, "looking at the lock of")?;
+        Ok(owner != 0)
+    }
+
+    /// The address of whoever has the lock.
+    pub fn lock_owner(&self) -> Result<Option<String>, RadosError> {
+        const MOST: usize = 8;
+        let mut owners = [ptr::null_mut(); MOST];
+        let (mut mode, mut count) = (EXCLUSIVE, MOST);
+        // SAFETY: the handle is this value's, and `count` is how many there is room for.
+        let result =
+            unsafe { (self.librbd.rbd_lock_get_owners)(self.handle, &mut mode, owners.as_mut_ptr(), &mut count) };
+        match self.check(result, "looking at the lock of") {
+            Err(error) if error.is_absent() => return Ok(None),
+            other => other?,
+        };
+        // SAFETY: so many strings of librbd's, which are freed once, after the first was copied.
+        let owner = unsafe {
+            let owner = owners[..count].first().map(|owner| text_of(*owner));
+            (self.librbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count);
+            owner
+        };
+        Ok(owner)
+    }
+
+    /// Takes the lock away from its owner, whose writes Ceph refuses from now on. Only when the owner is known to be gone,
+    /// or to have to go.
+    pub fn break_lock(&self, owner: &str) -> Result<(), RadosError> {
+        let owner = c_string(owner.as_bytes(), "the owner's address")?;
+        // SAFETY: the handle is this value's, and the address outlives the call.
+        let result = unsafe { (self.librbd.rbd_lock_break)(self.handle, EXCLUSIVE, owner.as_ptr()) };
+        self.check(result, "breaking the lock of").map(drop)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this value's, and watches hold the image. What it could not write back, nobody wrote through
+        // it; the lock goes with the connection.
+        unsafe { (self.librbd.rbd_close)(self.handle) };
+    }
+}
+
+/// Nobody is told of progress.
+unsafe extern "C" fn go_on(_done: u64, _all: u64, _argument: *mut c_void) -> c_int {
+    0
+}
+
+type OpenFunction =
+    unsafe extern "C" fn(crate::library::PoolHandle, *const c_char, *mut ImageHandle, *const c_char) -> c_int;
+
+/// How an image's data objects are called.
+#[derive(Debug, Clone)]
+pub struct ObjectNames {
+    prefix: String,
+}
+
+impl ObjectNames {
+    /// The name of the object with these 4 MiB of the image.
+    pub fn name(&self, number: u64) -> String {
+        format!("{}.{number:016x}", self.prefix)
+    }
+}
+
+/// # Safety
+///
+/// `text` is null or a C string.
+unsafe fn text_of(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller vouches.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// Sequence, count and ids, as Ceph encodes them.
+fn parse_snapshot_context(bytes: &[u8]) -> Option<SnapshotContext> {
+    let (sequence, rest) = bytes.split_first_chunk()?;
+    let (count, rest) = rest.split_first_chunk()?;
+    let (ids, []) = rest.as_chunks() else { return None };
+    let snapshots: Vec<u64> = ids.iter().map(|id| u64::from_le_bytes(*id)).collect();
+    (u32::from_le_bytes(*count) as usize == snapshots.len())
+        .then(|| SnapshotContext { sequence: u64::from_le_bytes(*sequence), snapshots })
+}
