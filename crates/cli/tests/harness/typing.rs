@@ -33,6 +33,10 @@ impl Typist {
         unsafe {
             command.pre_exec(|| {
                 rustix::process::setsid()?;
+                // Whoever runs the tests in the background may have had them ignored, and that is inherited.
+                for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
                 Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)
             });
         }
