@@ -7,6 +7,7 @@ pub mod programs;
 mod random;
 mod scratch;
 mod server;
+pub mod store_contract;
 mod volumes;
 
 pub use model::{Contents, Model, Op};

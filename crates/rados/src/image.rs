@@ -168,6 +168,11 @@ impl Image {
         Ok(Self { handle, librbd, name: name.to_owned(), pool: Arc::clone(pool) })
     }
 
+    /// The name, or id, under which it was opened.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     fn check(&self, result: impl Into<i64>, doing: &str) -> Result<u64, RadosError> {
         check(result, || format!("{doing} image {}", self.name))
     }
@@ -250,25 +255,6 @@ impl Image {
         // SAFETY: the handle is this value's, and the callback needs no argument.
         let result = unsafe { (self.librbd.rbd_resize2)(self.handle, size, may_shrink, go_on, ptr::null_mut()) };
         self.check(result, "resizing").map(drop)
-    }
-
-    /// Reads bytes through librbd.
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), RadosError> {
-        // SAFETY: the handle is this value's, and the buffer outlives the call.
-        let read = unsafe { (self.librbd.rbd_read2)(self.handle, offset, buf.len(), buf.as_mut_ptr().cast(), 0) };
-        let read = self.check(read as i64, "reading")?;
-        buf[read as usize..].fill(0);
-        Ok(())
-    }
-
-    /// Writes bytes through librbd and makes them durable.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RadosError> {
-        // SAFETY: as in `read`.
-        let written = unsafe { (self.librbd.rbd_write2)(self.handle, offset, bytes.len(), bytes.as_ptr().cast(), 0) };
-        self.check(written as i64, "writing")?;
-        // SAFETY: the handle is this value's.
-        let flushed = unsafe { (self.librbd.rbd_flush)(self.handle) };
-        self.check(flushed, "flushing").map(drop)
     }
 
     // Snapshots

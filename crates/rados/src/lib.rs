@@ -6,6 +6,7 @@
 //! cluster     a connection: credentials, its address, which is what a lock is broken by
 //! pool        objects: compound reads and writes, many in flight; snapshot contexts
 //! image       RBD: names of objects, features, the exclusive lock, snapshots, parents
+//! rbd_store   an image as a store for volumes
 //! ```
 //!
 //! One [`Cluster`] serves both: whoever breaks the exclusive lock of an [`Image`] shuts out the address of its connection,
@@ -18,9 +19,11 @@ mod error;
 mod image;
 mod library;
 mod pool;
+mod rbd_store;
 
 pub use cluster::{Cluster, Credentials};
 pub use error::RadosError;
 pub use image::{Features, Image, ImageEvent, ImageSnapshot, ObjectNames, Parent, Watch};
 pub use library::MissingLibrary;
 pub use pool::{ObjectRead, ObjectWrite, Pool, SnapshotContext};
+pub use rbd_store::{ImageError, ImageName, RbdStore};

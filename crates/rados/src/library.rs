@@ -214,9 +214,6 @@ functions! {
         image: ImageHandle, size: u64, allow_shrink: bool,
         progress: ProgressCallback, argument: *mut c_void,
     ) -> c_int;
-    fn rbd_read2(image: ImageHandle, offset: u64, len: usize, buffer: *mut c_char, flags: c_int) -> isize;
-    fn rbd_write2(image: ImageHandle, offset: u64, len: usize, buffer: *const c_char, flags: c_int) -> isize;
-    fn rbd_flush(image: ImageHandle) -> c_int;
     fn rbd_snap_create(image: ImageHandle, name: *const c_char) -> c_int;
     fn rbd_snap_remove(image: ImageHandle, name: *const c_char) -> c_int;
     fn rbd_snap_rollback(image: ImageHandle, name: *const c_char) -> c_int;

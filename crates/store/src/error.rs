@@ -37,6 +37,11 @@ impl std::fmt::Display for Operation {
     }
 }
 
+/// Why a store is lost.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Lost(String);
+
 /// A failed operation of a store, with the operating system's reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} failed: {source}")]
@@ -52,6 +57,16 @@ impl StoreError {
     /// `operation` failed for the reason `source`.
     pub fn new(operation: Operation, source: impl Into<io::Error>) -> Self {
         Self { operation, source: source.into() }
+    }
+
+    /// `operation` failed because the store is lost to whoever has it open, for good.
+    pub fn lost(operation: Operation, reason: impl Into<String>) -> Self {
+        Self { operation, source: io::Error::other(Lost(reason.into())) }
+    }
+
+    /// Whether nothing that is written to the store from now on will be there, whatever is tried.
+    pub fn is_final(&self) -> bool {
+        self.source.get_ref().is_some_and(|source| source.is::<Lost>())
     }
 
     /// Whether the store has no room left.

@@ -271,6 +271,9 @@ impl PlainVolume {
     }
 
     fn store_error(&self, source: StoreError) -> VolumeError {
+        if source.is_final() {
+            let _ = self.failed.set(source.to_string());
+        }
         VolumeError::Store { volume: self.name.clone(), source }
     }
 }

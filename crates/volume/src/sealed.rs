@@ -207,6 +207,9 @@ impl SealedVolume {
     }
 
     fn store_error(&self, source: StoreError) -> VolumeError {
+        if source.is_final() {
+            let _ = self.failed.set(source.to_string());
+        }
         VolumeError::Store { volume: self.name.clone(), source }
     }
 
