@@ -1,5 +1,7 @@
 //! RBD images: what their objects are called, who may write them, and their snapshots.
 
+mod lock;
+mod snapshots;
 mod watch;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -9,9 +11,10 @@ use std::sync::Arc;
 use crate::RadosError;
 use crate::cluster::c_string;
 use crate::error::check;
-use crate::library::{ImageHandle, ImageInfo, Librbd, LinkedImage, LinkedSnapshot, SnapshotInfo};
-use crate::pool::{Pool, SnapshotContext};
+use crate::library::{ImageHandle, ImageInfo, Librbd};
+use crate::pool::Pool;
 
+pub use snapshots::{ImageSnapshot, Parent};
 pub use watch::{ImageEvent, Watch};
 
 /// What an image is made with, as bits. Source: `rbd/features.h`.
@@ -47,32 +50,6 @@ impl Features {
     }
 }
 
-/// A snapshot of an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageSnapshot {
-    /// Its number, by which objects know it.
-    pub id: u64,
-    /// Size of the image then, in bytes.
-    pub size: u64,
-    /// Its name.
-    pub name: String,
-}
-
-/// What a clone was made of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parent {
-    /// The pool's number.
-    pub pool: i64,
-    /// The namespace in it.
-    pub namespace: String,
-    /// The image's id, which stays when it is renamed.
-    pub image_id: String,
-    /// The snapshot's number.
-    pub snapshot: u64,
-    /// How many bytes, from the start, the clone still shares with it.
-    pub overlap: u64,
-}
-
 /// `rbd_image_option`
 mod image_option {
     use std::ffi::c_int;
@@ -82,8 +59,6 @@ mod image_option {
     pub(super) const DATA_POOL: c_int = 10;
 }
 
-/// `RBD_LOCK_MODE_EXCLUSIVE`
-const EXCLUSIVE: c_int = 0;
 /// Objects of 4 MiB.
 const ORDER: u64 = 22;
 /// Long enough for every name that librbd makes.
@@ -256,153 +231,6 @@ impl Image {
         let result = unsafe { (self.librbd.rbd_resize2)(self.handle, size, may_shrink, go_on, ptr::null_mut()) };
         self.check(result, "resizing").map(drop)
     }
-
-    // Snapshots
-
-    /// All snapshots, oldest first.
-    pub fn snapshots(&self) -> Result<Vec<ImageSnapshot>, RadosError> {
-        let mut most: c_int = 16;
-        loop {
-            let mut infos = vec![SnapshotInfo { id: 0, size: 0, name: ptr::null() }; most as usize];
-            // SAFETY: the handle is this value's, and `most` is how many there is room for.
-            let count = unsafe { (self.librbd.rbd_snap_list)(self.handle, infos.as_mut_ptr(), &mut most) };
-            if count == -libc::ERANGE {
-                continue; // `most` says now how many there are
-            }
-            let count = self.check(count, "listing the snapshots of")? as usize;
-            let found = infos[..count].iter().map(|info| {
-                // SAFETY: a string of librbd's, until the list is ended below.
-                let name = unsafe { CStr::from_ptr(info.name) }.to_string_lossy().into_owned();
-                ImageSnapshot { id: info.id, size: info.size, name }
-            });
-            let found = found.collect();
-            if count > 0 {
-                // SAFETY: frees the names, once.
-                unsafe { (self.librbd.rbd_snap_list_end)(infos.as_mut_ptr()) };
-            }
-            return Ok(found);
-        }
-    }
-
-    /// What writes must leave untouched now, from the image's header itself: the list of snapshots does not tell that one
-    /// was removed.
-    pub fn snapshot_context(&self) -> Result<SnapshotContext, RadosError> {
-        /// Room for so many snapshots; an image has 510 at most.
-        const MOST: usize = 4096;
-        let header = format!("rbd_header.{}", self.id()?);
-        let answer = self.pool.execute(&header, "rbd", "get_snapcontext", &[], 12 + 8 * MOST)?;
-        parse_snapshot_context(&answer).ok_or_else(|| {
-            let error = std::io::Error::from(std::io::ErrorKind::InvalidData);
-            RadosError::new(format!("understanding the snapshots of image {}", self.name), error)
-        })
-    }
-
-    /// Makes a snapshot. Watchers are asked to be quiet first: not from the thread that answers them.
-    pub fn create_snapshot(&self, name: &str) -> Result<(), RadosError> {
-        self.of_snapshot(self.librbd.rbd_snap_create, name, "making")
-    }
-
-    /// Removes a snapshot.
-    pub fn remove_snapshot(&self, name: &str) -> Result<(), RadosError> {
-        self.of_snapshot(self.librbd.rbd_snap_remove, name, "removing")
-    }
-
-    /// Makes the image what it was at a snapshot.
-    pub fn roll_back(&self, name: &str) -> Result<(), RadosError> {
-        self.of_snapshot(self.librbd.rbd_snap_rollback, name, "rolling back to")
-    }
-
-    fn of_snapshot(
-        &self,
-        act: unsafe extern "C" fn(ImageHandle, *const c_char) -> c_int,
-        name: &str,
-        doing: &str,
-    ) -> Result<(), RadosError> {
-        let c_name = c_string(name.as_bytes(), "the snapshot's name")?;
-        // SAFETY: the handle is this value's, and the name outlives the call.
-        let result = unsafe { act(self.handle, c_name.as_ptr()) };
-        check(result, || format!("{doing} snapshot {name} of image {}", self.name)).map(drop)
-    }
-
-    /// What it is a clone of, if it is one.
-    pub fn parent(&self) -> Result<Option<Parent>, RadosError> {
-        // SAFETY: both are plain numbers and pointers, for which zeros are values.
-        let (mut image, mut snapshot): (LinkedImage, LinkedSnapshot) = unsafe { std::mem::zeroed() };
-        // SAFETY: the handle is this value's.
-        let result = unsafe { (self.librbd.rbd_get_parent)(self.handle, &mut image, &mut snapshot) };
-        match self.check(result, "looking for the parent of") {
-            Err(error) if error.is_absent() => return Ok(None),
-            other => other?,
-        };
-        // SAFETY: on success both are filled with strings of librbd's.
-        let [namespace, image_id] = unsafe { [image.namespace, image.image_id].map(|text| text_of(text)) };
-        let mut overlap = 0;
-        // SAFETY: the handle is this value's; the structures are cleaned up once.
-        let result = unsafe {
-            (self.librbd.rbd_linked_image_spec_cleanup)(&mut image);
-            (self.librbd.rbd_snap_spec_cleanup)(&mut snapshot);
-            (self.librbd.rbd_get_overlap)(self.handle, &mut overlap)
-        };
-        self.check(result, "looking at")?;
-        Ok(Some(Parent { pool: image.pool_id, namespace, image_id, snapshot: snapshot.id, overlap }))
-    }
-
-    // The exclusive lock
-
-    /// Takes the exclusive lock, which nobody gets until it is released or broken. If its owner lives, that is an error
-    /// ([`lock_owner`](Self::lock_owner) tells who); after one that died it takes half a minute, unless the lock is broken
-    /// first.
-    pub fn lock(&self) -> Result<(), RadosError> {
-        // SAFETY: the handle is this value's.
-        let result = unsafe { (self.librbd.rbd_lock_acquire)(self.handle, EXCLUSIVE) };
-        self.check(result, "locking").map(drop)
-    }
-
-    /// Releases the lock.
-    pub fn unlock(&self) -> Result<(), RadosError> {
-        // SAFETY: the handle is this value's.
-        let result = unsafe { (self.librbd.rbd_lock_release)(self.handle) };
-        self.check(result, "unlocking").map(drop)
-    }
-
-    /// Whether the lock is held by this very image.
-    pub fn is_locked_here(&self) -> Result<bool, RadosError> {
-        let mut owner = 0;
-        // SAFETY: the handle is this value's.
-        let result = unsafe { (self.librbd.rbd_is_exclusive_lock_owner)(self.handle, &mut owner) };
-        self.check(result, "looking at the lock of")?;
-        Ok(owner != 0)
-    }
-
-    /// The address of whoever has the lock.
-    pub fn lock_owner(&self) -> Result<Option<String>, RadosError> {
-        const MOST: usize = 8;
-        let mut owners = [ptr::null_mut(); MOST];
-        let (mut mode, mut count) = (EXCLUSIVE, MOST);
-        // SAFETY: the handle is this value's, and `count` is how many there is room for.
-        let result =
-            unsafe { (self.librbd.rbd_lock_get_owners)(self.handle, &mut mode, owners.as_mut_ptr(), &mut count) };
-        match self.check(result, "looking at the lock of") {
-            Err(error) if error.is_absent() => return Ok(None),
-            other => other?,
-        };
-        // SAFETY: so many strings of librbd's, which are freed once, after the first was copied.
-        let owner = unsafe {
-            let owner = owners[..count].first().map(|owner| text_of(*owner));
-            (self.librbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count);
-            owner
-        };
-        Ok(owner)
-    }
-
-    /// Takes the lock away from its owner, whose writes Ceph refuses from now on. Only when the owner is known to be gone,
-    /// or to have to go.
-    pub fn break_lock(&self, owner: &str) -> Result<(), RadosError> {
-        let owner = c_string(owner.as_bytes(), "the owner's address")?;
-        // SAFETY: the handle is this value's, and the address outlives the call.
-        let result = unsafe { (self.librbd.rbd_lock_break)(self.handle, EXCLUSIVE, owner.as_ptr()) };
-        self.check(result, "breaking the lock of").map(drop)
-    }
 }
 
 impl Drop for Image {
@@ -443,14 +271,4 @@ unsafe fn text_of(text: *const c_char) -> String {
     }
     // SAFETY: as the caller vouches.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// Sequence, count and ids, as Ceph encodes them.
-fn parse_snapshot_context(bytes: &[u8]) -> Option<SnapshotContext> {
-    let (sequence, rest) = bytes.split_first_chunk()?;
-    let (count, rest) = rest.split_first_chunk()?;
-    let (ids, []) = rest.as_chunks() else { return None };
-    let snapshots: Vec<u64> = ids.iter().map(|id| u64::from_le_bytes(*id)).collect();
-    (u32::from_le_bytes(*count) as usize == snapshots.len())
-        .then(|| SnapshotContext { sequence: u64::from_le_bytes(*sequence), snapshots })
 }

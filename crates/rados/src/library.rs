@@ -130,6 +130,7 @@ functions! {
     fn rados_ioctx_destroy(pool: PoolHandle);
     fn rados_ioctx_get_id(pool: PoolHandle) -> i64;
     fn rados_ioctx_set_namespace(pool: PoolHandle, namespace: *const c_char);
+    fn rados_set_pool_full_try(pool: PoolHandle);
     fn rados_ioctx_snap_set_read(pool: PoolHandle, snapshot: u64);
     fn rados_ioctx_selfmanaged_snap_set_write_ctx(
         pool: PoolHandle, sequence: u64, snapshots: *mut u64, count: c_int,

@@ -10,6 +10,9 @@
 //! **One writer.** The image's exclusive lock is held for as long as the store is open for writing. Ceph refuses the
 //! writes of whoever has lost it.
 
+mod kind;
+mod name;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,9 +23,13 @@ use std::time::Duration;
 use sealdisk_store::{OpenMode, Operation, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::StoreRange;
 
-use crate::image::{Features, Image, ImageEvent, ObjectNames, Watch};
+use crate::image::{Image, ImageEvent, ObjectNames, Watch};
 use crate::pool::{ObjectRead, ObjectWrite, Pool};
 use crate::{Cluster, RadosError};
+use kind::{check_kind, to_disable};
+
+pub use kind::ImageError;
+pub use name::ImageName;
 
 /// Objects in flight for one call at most.
 const AT_ONCE: usize = 64;
@@ -30,53 +37,6 @@ const AT_ONCE: usize = 64;
 const NAP: Duration = Duration::from_millis(200);
 /// How long after it was asked to be quiet a store goes on by itself: the maker of the snapshot has gone.
 const QUIET: Duration = Duration::from_secs(60);
-
-/// Which image, or snapshot of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageName {
-    /// The pool of its header.
-    pub pool: String,
-    /// The namespace in the pool; empty for none.
-    pub namespace: String,
-    /// The image.
-    pub image: String,
-    /// The snapshot, which can only be read.
-    pub snapshot: Option<String>,
-}
-
-/// Why an image cannot be a store.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// Ceph refused, or could not.
-    #[error(transparent)]
-    Rados(#[from] RadosError),
-    /// Somebody else writes to it.
-    #[error("image {image} is in use by {owner}; `rbd lock ls {image}` tells more")]
-    Busy {
-        /// The image.
-        image: String,
-        /// The address of who has it.
-        owner: String,
-    },
-    /// It has a feature that writing beside librbd would make untrue.
-    #[error(
-        "image {image} has {features}, which would not know of what is written here; turn that off: `rbd feature disable {image} {features}`"
-    )]
-    Features {
-        /// The image.
-        image: String,
-        /// What to turn off, in this order.
-        features: String,
-    },
-    /// It is of a kind that is not supported.
-    #[error("image {image} {reason}")]
-    Unsupported {
-        /// The image.
-        image: String,
-        /// What it is, and what to do.
-        reason: &'static str,
-    },
-}
 
 /// An open image.
 pub struct RbdStore {
@@ -97,17 +57,6 @@ struct Inner {
     writes: RwLock<Pool>,
     /// Why nothing is written any more.
     failed: OnceLock<String>,
-}
-
-impl std::fmt::Display for ImageName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/", self.pool)?;
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        write!(f, "{}", self.image)?;
-        self.snapshot.iter().try_for_each(|snapshot| write!(f, "@{snapshot}"))
-    }
 }
 
 impl RbdStore {
@@ -182,47 +131,6 @@ fn take_lock(image: &Image, name: &ImageName) -> Result<(), ImageError> {
         Ok(Some(owner)) => Err(ImageError::Busy { image: name.to_string(), owner }),
         _ => Err(refused.into()),
     }
-}
-
-/// Refuses images that would be damaged, or misread.
-fn check_kind(image: &Image, name: &ImageName) -> Result<(), ImageError> {
-    let unsupported = |reason| Err(ImageError::Unsupported { image: name.to_string(), reason });
-    let features = image.features()?;
-    if let Some(features) = to_disable(features) {
-        return Err(ImageError::Features { image: name.to_string(), features });
-    }
-    if !features.contains(Features::EXCLUSIVE_LOCK) {
-        return unsupported(
-            "has no exclusive lock, so that two could write at once; `rbd feature enable IMAGE exclusive-lock` gives it one",
-        );
-    }
-    if features.contains(Features::MIGRATING) {
-        return unsupported("is being migrated; wait until that is committed");
-    }
-    if features.contains(Features::NON_PRIMARY) {
-        return unsupported("is the copy of a mirror; `rbd mirror image promote` makes it the original");
-    }
-    if features.contains(Features::DIRTY_CACHE) {
-        return unsupported("has newer data in the cache of another client; let that write it back");
-    }
-    if image.is_striped()? {
-        return unsupported("is striped in another way than by objects; copy it with `rbd cp --stripe-count 1`");
-    }
-    if image.parent()?.is_some() {
-        return unsupported("shares objects with its parent; `rbd flatten` it first");
-    }
-    Ok(())
-}
-
-/// The features that must go, in the order in which they can.
-fn to_disable(features: Features) -> Option<String> {
-    let bad = [
-        (Features::JOURNALING, "journaling"),
-        (Features::FAST_DIFF, "fast-diff"),
-        (Features::OBJECT_MAP, "object-map"),
-    ];
-    let found: Vec<&str> = bad.iter().filter(|(bad, _)| features.contains(*bad)).map(|(_, name)| *name).collect();
-    (!found.is_empty()).then(|| found.join(" "))
 }
 
 impl Inner {
@@ -402,7 +310,7 @@ impl Store for RbdStore {
         while pieces.peek().is_some() {
             let writes = pieces.by_ref().take(AT_ONCE).map(|(number, offset, len)| {
                 let write = ObjectWrite::new(&pool, &inner.names.name(number))?;
-                Ok(if len == inner.object_size { write.remove() } else { write.zero(offset, len).fail_if_full() })
+                Ok(if len == inner.object_size { write.remove() } else { write.zero(offset, len) })
             });
             let writes = writes.collect::<Result<Vec<_>, RadosError>>();
             let writes = writes.map_err(|error| inner.failure(operation, error))?;
