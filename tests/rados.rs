@@ -28,7 +28,7 @@ impl Fixture {
     fn new(name: &'static str, kind: PoolKind) -> Self {
         let cluster = Cluster::shared();
         cluster.create_pool(name, kind);
-        let connection = connect(cluster);
+        let connection = cluster.connect();
         let pool = Arc::new(Pool::open(&connection, name, "").unwrap());
         Self { cluster, connection, pool, name }
     }
@@ -60,11 +60,6 @@ impl Fixture {
     fn rbd(&self, command: &str) -> String {
         self.cluster.run(&format!("rbd --pool {} {command}", self.name))
     }
-}
-
-fn connect(cluster: &Cluster) -> Arc<Connection> {
-    let credentials = Credentials { conf: Some(cluster.conf()), ..Credentials::default() };
-    Connection::connect(&credentials).unwrap()
 }
 
 fn write(pool: &Pool, object: &str, make: impl FnOnce(ObjectWrite<'_>) -> ObjectWrite<'_>) -> Result<u64, RadosError> {
@@ -212,7 +207,7 @@ fn whoever_lost_the_lock_writes_nothing_any_more() {
     write(&data, &object, |op| op.write(0, b"mine")).unwrap();
 
     // The next one is refused as long as the first lives.
-    let other = connect(fixture.cluster);
+    let other = fixture.cluster.connect();
     let other_pool = Arc::new(Pool::open(&other, fixture.name, "").unwrap());
     let next = Image::open(&other_pool, "disk", None, false).unwrap();
     assert!(next.lock().is_err());

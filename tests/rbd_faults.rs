@@ -80,8 +80,7 @@ fn whatever_daemon_fails_the_volume_waits_and_loses_nothing() {
     let mut cluster = Cluster::start();
     cluster.create_pool("disks", PoolKind::Replicated(2));
     let fixture = fixture();
-    let credentials = Credentials { conf: Some(cluster.conf()), ..Credentials::default() };
-    let connection = Connection::connect(&credentials).unwrap();
+    let connection = cluster.connect();
     let pool = Pool::open(&connection, "disks", "").unwrap();
     Image::create(&pool, "disk", fixture.layout().store_size(fixture.size), None).unwrap();
     let name = ImageName { pool: "disks".into(), namespace: String::new(), image: "disk".into(), snapshot: None };
@@ -149,7 +148,7 @@ fn whatever_daemon_fails_the_volume_waits_and_loses_nothing() {
 fn who_may_only_read_is_told_so_when_it_wants_to_write() {
     let cluster = Cluster::shared();
     cluster.create_pool("guests", PoolKind::Replicated(2));
-    let admin = Connection::connect(&Credentials { conf: Some(cluster.conf()), ..Credentials::default() }).unwrap();
+    let admin = cluster.connect();
     let fixture = fixture();
     let pool = Pool::open(&admin, "guests", "").unwrap();
     Image::create(&pool, "disk", fixture.layout().store_size(fixture.size), None).unwrap();

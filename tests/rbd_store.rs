@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::Payload;
-use sealdisk_rados::{Cluster as Connection, Credentials, Image, ImageError, ImageName, ObjectRead, Pool, RbdStore};
+use sealdisk_rados::{Cluster as Connection, Image, ImageError, ImageName, ObjectRead, Pool, RbdStore};
 use sealdisk_store::{FileStore, OpenMode, Store};
 use sealdisk_units::{Lba, SECTOR_SIZE};
 use sealdisk_volume::{State, Volume, VolumeErrorKind};
@@ -28,7 +28,7 @@ impl Place {
     fn new(pool: &'static str) -> Self {
         let cluster = Cluster::shared();
         cluster.create_pool(pool, PoolKind::Replicated(2));
-        Self { cluster, connection: connect(cluster), pool }
+        Self { cluster, connection: cluster.connect(), pool }
     }
 
     fn create(&self, image: &str, size: u64, data_pool: Option<&str>) {
@@ -62,11 +62,6 @@ impl Place {
         Volume::format_with_journal(&*store, &fixture.payload(), &key(), fixture.size, fixture.journal_len).unwrap();
         store
     }
-}
-
-fn connect(cluster: &Cluster) -> Arc<Connection> {
-    let credentials = Credentials { conf: Some(cluster.conf()), ..Credentials::default() };
-    Connection::connect(&credentials).unwrap()
 }
 
 fn fixture(fold: bool) -> Fixture {
@@ -272,7 +267,7 @@ fn one_writes_and_whoever_has_lost_the_lock_cannot_change_a_byte() {
     write(&volume, 0, &[1; SECTOR_SIZE]).unwrap();
     volume.flush().unwrap();
 
-    let other = Place { cluster: place.cluster, connection: connect(place.cluster), pool: place.pool };
+    let other = Place { cluster: place.cluster, connection: place.cluster.connect(), pool: place.pool };
     let refused = other.try_open("disk", OpenMode::ReadWrite).err().unwrap();
     let ImageError::Busy { owner, .. } = &refused else { panic!("{refused}") };
     assert!(refused.to_string().contains("rbd lock ls one-writer/disk"), "{refused}");

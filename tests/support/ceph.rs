@@ -9,9 +9,10 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use sealdisk_rados::{Cluster as Connection, Credentials};
 use serde_json::Value;
 
 use crate::programs::{daemon, eventually, succeed, tool};
@@ -116,6 +117,11 @@ impl Cluster {
     /// The configuration with which everybody is a client of this cluster, and an administrator unless told otherwise.
     pub fn conf(&self) -> PathBuf {
         self.path("ceph.conf")
+    }
+
+    /// A connection of our own to this cluster, as an administrator.
+    pub fn connect(&self) -> Arc<Connection> {
+        Connection::connect(&Credentials { conf: Some(self.conf()), ..Credentials::default() }).unwrap()
     }
 
     /// Where all daemons listen.

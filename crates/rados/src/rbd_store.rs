@@ -4,8 +4,7 @@
 //! Ceph has acknowledged is durable.
 //!
 //! **Snapshots.** Anybody may make one at any time. Its maker waits until nothing is being written here, and the writes
-//! after it leave it untouched: between two writes of a call to one object, or between two calls, there is a moment that
-//! the snapshot shows. So a volume that survives crashes survives being read from a snapshot.
+//! after it leave it untouched. So it shows a moment between two calls, as a crash there would have left it.
 //!
 //! **One writer.** The image's exclusive lock is held for as long as the store is open for writing. Ceph refuses the
 //! writes of whoever has lost it.

@@ -140,30 +140,25 @@ impl SealedVolume {
         let many = taken.len() >= IN_PLACE_FROM;
         let overwrites: Vec<Overwrite> = taken
             .iter()
-            .map(|(waiting, _)| if many { self.overwrite(waiting.lba, &creation) } else { Overwrite::Tears })
+            .map(|(waiting, content)| match content {
+                Content::Sector(..) if many => self.overwrite(waiting.lba, &creation),
+                _ => Overwrite::Tears,
+            })
             .collect();
         // What is written over zeros may be torn; then it is zero still.
-        for ((waiting, content), overwrite) in taken.iter().zip(&overwrites) {
-            if matches!((content, overwrite), (Content::Sector(..), Overwrite::Zeros)) {
-                draft.push_zero(waiting.lba);
-            }
+        for ((waiting, _), _) in taken.iter().zip(&overwrites).filter(|(_, overwrite)| **overwrite == Overwrite::Zeros)
+        {
+            draft.push_zero(waiting.lba);
         }
-        // For each taken sector, whether the frame holds its data.
-        let mut with_data = Vec::with_capacity(taken.len());
         for ((waiting, content), overwrite) in taken.iter().zip(&overwrites) {
             match content {
-                Content::Zero => {
-                    draft.push_zero(waiting.lba);
-                    with_data.push(true);
-                }
-                Content::Sector(_, sealed) if *overwrite != Overwrite::Tears => {
-                    draft.records.push(Record::InPlace { lba: waiting.lba, sealed: *sealed });
-                    with_data.push(false);
-                }
-                Content::Sector(page, sealed) => {
+                Content::Zero => draft.push_zero(waiting.lba),
+                Content::Sector(page, sealed) if *overwrite == Overwrite::Tears => {
                     let check = self.check_of(page)?;
                     draft.push(Record::Data { lba: waiting.lba, sealed: *sealed, check }, page);
-                    with_data.push(true);
+                }
+                Content::Sector(_, sealed) => {
+                    draft.records.push(Record::InPlace { lba: waiting.lba, sealed: *sealed });
                 }
             }
         }
@@ -180,7 +175,8 @@ impl SealedVolume {
         self.adopt_maps(log, creation.zones, sequence);
         let mut write_back = self.write_back();
         idle.iter().for_each(|(waiting, _)| write_back.retire(*waiting));
-        for ((waiting, content), with_data) in taken.into_iter().zip(with_data) {
+        for ((waiting, content), overwrite) in taken.into_iter().zip(overwrites) {
+            let with_data = overwrite == Overwrite::Tears;
             write_back.set_journaled(*waiting, content.clone(), sequence, with_data);
             log.promises += usize::from(!with_data);
             let list = if with_data { &mut log.place_later } else { &mut log.place_soon };
