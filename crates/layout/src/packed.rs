@@ -76,6 +76,11 @@ impl PackedLayout {
         Self { payload: payload_offset, journal_len, seal_len, sectors_per_object, seals_per_page }
     }
 
+    /// The same row of objects without a journal, with so many sectors in each.
+    pub(crate) fn with_sectors(payload_offset: u64, seal_len: usize, sectors_per_object: u64) -> Self {
+        Self { sectors_per_object, ..Self::new(payload_offset, 0, seal_len) }
+    }
+
     /// Bytes of a seal.
     pub fn seal_len(&self) -> usize {
         self.seal_len

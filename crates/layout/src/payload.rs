@@ -8,23 +8,38 @@ use sealdisk_units::Lineage;
 pub enum LayoutName {
     /// `packed`: seals in pages at the end of each 4 MiB object, inside it.
     Packed,
+    /// `object-end`: seals in pages behind the 4 MiB of sectors, in the same RADOS object.
+    ObjectEnd,
+    /// `omap`: seals in the object's key-value map.
+    Omap,
+    /// `unaligned`: each sector followed by its seal.
+    Unaligned,
     /// `length-preserving`: no seals.
     LengthPreserving,
 }
 
 /// A layout that Sealdisk does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown layout '{0}'; known are packed, length-preserving")]
+#[error("unknown layout '{0}'; known are packed, object-end, omap, unaligned, length-preserving")]
 pub struct UnknownLayout(pub String);
 
 impl LayoutName {
     /// All of them, the default first.
-    pub const ALL: [Self; 2] = [Self::Packed, Self::LengthPreserving];
+    pub const ALL: [Self; 5] =
+        [Self::Packed, Self::ObjectEnd, Self::Omap, Self::Unaligned, Self::LengthPreserving];
+
+    /// Whether it asks more of a store than to keep bytes: objects that change as a whole and have room beyond 4 MiB.
+    pub fn needs_objects(self) -> bool {
+        matches!(self, Self::ObjectEnd | Self::Omap | Self::Unaligned)
+    }
 
     /// The name in headers, options and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Packed => "packed",
+            Self::ObjectEnd => "object-end",
+            Self::Omap => "omap",
+            Self::Unaligned => "unaligned",
             Self::LengthPreserving => "length-preserving",
         }
     }
@@ -93,9 +108,9 @@ pub enum BadCombination {
     NoPlaceForSeals(CipherName),
     /// A layout with a place for seals and a cipher without.
     #[error(
-        "cipher aes-256-xts has no seals for layout packed to keep; use --layout length-preserving, or --cipher aes-256-xts-random"
+        "cipher aes-256-xts has no seals for layout {0} to keep; use --layout length-preserving, or --cipher aes-256-xts-random"
     )]
-    NothingToSeal,
+    NothingToSeal(LayoutName),
     /// Folding without seals.
     #[error("--fold puts a sector's seal into the sector, and cipher aes-256-xts has no seals")]
     NothingToFold,
@@ -106,7 +121,7 @@ pub fn check_combination(cipher: CipherName, layout: LayoutName, fold: bool) -> 
     match (cipher.seal_len() > 0, layout) {
         (true, LayoutName::LengthPreserving) => Err(BadCombination::NoPlaceForSeals(cipher)),
         (false, _) if fold => Err(BadCombination::NothingToFold),
-        (false, LayoutName::Packed) => Err(BadCombination::NothingToSeal),
-        (true, LayoutName::Packed) | (false, LayoutName::LengthPreserving) => Ok(()),
+        (true, _) | (false, LayoutName::LengthPreserving) => Ok(()),
+        (false, layout) => Err(BadCombination::NothingToSeal(layout)),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sealdisk_units::StoreRange;
 
-use crate::{ReadQueue, StoreError};
+use crate::{ObjectStore, ReadQueue, StoreError};
 
 /// Bytes to be read from a store into `buf`.
 pub struct ReadExtent<'a> {
@@ -84,6 +84,11 @@ pub trait Store: Send + Sync {
 
     /// A queue of reads for the calling thread, where the store can read without a thread that waits for each.
     fn read_queue(self: Arc<Self>) -> Option<Box<dyn ReadQueue>> {
+        None
+    }
+
+    /// This store as one of objects, where it is one.
+    fn objects(self: Arc<Self>) -> Option<Arc<dyn ObjectStore>> {
         None
     }
 
