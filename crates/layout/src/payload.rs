@@ -25,8 +25,7 @@ pub struct UnknownLayout(pub String);
 
 impl LayoutName {
     /// All of them, the default first.
-    pub const ALL: [Self; 5] =
-        [Self::Packed, Self::ObjectEnd, Self::Omap, Self::Unaligned, Self::LengthPreserving];
+    pub const ALL: [Self; 5] = [Self::Packed, Self::ObjectEnd, Self::Omap, Self::Unaligned, Self::LengthPreserving];
 
     /// Whether it asks more of a store than to keep bytes: objects that change as a whole and have room beyond 4 MiB.
     pub fn needs_objects(self) -> bool {

@@ -40,6 +40,11 @@ impl RadosError {
         self.errno() == Some(libc::ENOENT)
     }
 
+    /// Whether the pool is of a kind that cannot do what was asked for.
+    pub fn is_unsupported(&self) -> bool {
+        self.errno() == Some(libc::EOPNOTSUPP)
+    }
+
     /// Whether this connection was shut out for good: somebody has broken its lock.
     pub fn is_fenced(&self) -> bool {
         self.errno() == Some(libc::ESHUTDOWN)

@@ -11,6 +11,7 @@
 
 mod kind;
 mod name;
+mod objects;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,8 +20,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sealdisk_store::{OpenMode, Operation, ReadExtent, Store, StoreError, WriteExtent};
-use sealdisk_units::StoreRange;
+use sealdisk_store::{ObjectStore, OpenMode, Operation, ReadExtent, Store, StoreError, WriteExtent};
+use sealdisk_units::{OBJECT_SIZE, StoreRange};
 
 use crate::image::{Image, ImageEvent, ObjectNames, Watch};
 use crate::pool::{ObjectRead, ObjectWrite, Pool};
@@ -329,6 +330,11 @@ impl Store for RbdStore {
 
     fn write_atomicity(&self) -> u32 {
         self.inner.object_size.min(1 << 30) as u32
+    }
+
+    fn objects(&self) -> Option<&dyn ObjectStore> {
+        // The layouts count on objects of this size.
+        if self.inner.object_size == OBJECT_SIZE { Some(self) } else { None }
     }
 
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {

@@ -82,6 +82,6 @@ pub trait ObjectStore: Store {
     /// Changes objects, as many as possible at once; no object twice in one call.
     fn write_objects(&self, writes: &mut [ObjectWrite<'_>]);
 
-    /// Whether objects can have keys.
-    fn has_keys(&self) -> bool;
+    /// Whether objects can have keys. Asked before keys are relied upon, of a store that may be written.
+    fn has_keys(&self) -> Result<bool, StoreError>;
 }

@@ -88,7 +88,7 @@ pub trait Store: Send + Sync {
     }
 
     /// This store as one of objects, where it is one.
-    fn objects(self: Arc<Self>) -> Option<Arc<dyn ObjectStore>> {
+    fn objects(&self) -> Option<&dyn ObjectStore> {
         None
     }
 

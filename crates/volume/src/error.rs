@@ -64,6 +64,12 @@ pub enum VolumeError {
         /// The volume's name.
         volume: String,
     },
+    /// An operation failed that several requests had waited for.
+    #[error(transparent)]
+    Shared(std::sync::Arc<VolumeError>),
+    /// Whoever was to carry out a change did not come to it.
+    #[error("a change was abandoned because of a bug; what was to be written is not")]
+    Abandoned,
     /// A sync failed earlier, and the volume has taken no writes since.
     #[error(
         "volume {volume} takes no more writes since flushing its store failed ({reason}); detach it and check the disk below"
@@ -83,6 +89,8 @@ impl VolumeError {
             Self::NotAuthentic { .. } => VolumeErrorKind::NotAuthentic,
             Self::Store { source, .. } if source.is_no_space() => VolumeErrorKind::NoSpace,
             Self::Store { .. } | Self::Unreadable { .. } | Self::NoRandomness { .. } => VolumeErrorKind::Store,
+            Self::Shared(error) => error.kind(),
+            Self::Abandoned => VolumeErrorKind::Store,
             Self::ReadOnly { .. } => VolumeErrorKind::ReadOnly,
             Self::Failed { .. } => VolumeErrorKind::Failed,
         }

@@ -4,6 +4,8 @@ mod error;
 mod journal;
 mod keeper;
 mod kind;
+mod metadata;
+mod objects;
 mod open_error;
 mod plain;
 mod read_queue;

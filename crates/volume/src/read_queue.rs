@@ -86,6 +86,7 @@ impl ReadQueue {
     pub fn start(&mut self, token: u64, range: ByteRange) {
         let mut buf = AlignedBuf::new(range.len() as usize);
         let begun = match &*self.kind {
+            Kind::Objects(_) => None,
             Kind::Plain(plain) => plain.place(range).map(|data| (Step::Decrypt, data, None)),
             Kind::Sealed(sealed) => match sealed.begin_read(range, &mut buf) {
                 Begun::Done => {

@@ -14,16 +14,13 @@ mod commit;
 mod discard;
 mod format;
 mod inspect;
-mod key_context;
 mod objects;
 mod open;
 mod page_pool;
 mod read;
 mod recovery;
 mod resize;
-mod seal_cache;
 mod short_read;
-mod superblocks;
 mod write;
 mod write_back;
 
@@ -32,15 +29,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sealdisk_cipher::{FreshNonce, Nonces, SectorSealer, SuperblockMac};
-use sealdisk_layout::{MapTag, ObjectNumber, PAGE_SIZE, PackedLayout, Superblock, ZoneMap, ZoneNumber};
+use sealdisk_layout::{MapTag, PAGE_SIZE, PackedLayout, Superblock, ZoneNumber};
 use sealdisk_store::{Store, StoreError};
 use sealdisk_units::{Lba, SECTOR_SIZE};
 
 use crate::VolumeError;
 use crate::journal::frame::FrameCodec;
 use crate::journal::ring::Ring;
+use crate::metadata::object_map::{ObjectMap, UnreadableZone};
+use crate::metadata::seal_cache::SealCache;
 use page_pool::PagePool;
-use seal_cache::SealCache;
 use write_back::{Waiting, WriteBack};
 
 pub(crate) use format::{format, journal_len_for};
@@ -106,27 +104,6 @@ struct Log {
 struct MapPage {
     page: Box<[u8; PAGE_SIZE as usize]>,
     frame: u64,
-}
-
-/// Which objects exist; a zone whose map page is not authentic is `None`.
-struct ObjectMap {
-    zones: Vec<Option<ZoneMap>>,
-}
-
-/// A zone's map cannot be believed.
-struct UnreadableZone;
-
-impl ObjectMap {
-    fn exists(&self, layout: &PackedLayout, object: ObjectNumber) -> Result<bool, UnreadableZone> {
-        match self.zones.get(layout.zone_of(object).0 as usize) {
-            Some(Some(zone)) => Ok(zone.exists(object)),
-            _ => Err(UnreadableZone),
-        }
-    }
-
-    fn count(&self) -> u64 {
-        self.zones.iter().flatten().map(ZoneMap::count).sum()
-    }
 }
 
 impl SealedVolume {

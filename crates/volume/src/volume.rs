@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use sealdisk_cipher::VolumeKey;
-use sealdisk_layout::{PackedLayout, Payload};
+use sealdisk_layout::{ObjectLayout, PackedLayout, Payload, SealedPayload};
 use sealdisk_store::Store;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 
 use crate::keeper::Keeper;
-use crate::kind::Kind;
+use crate::kind::{Kind, whichever};
+use crate::objects::{self, ObjectVolume};
 use crate::plain::{self, PlainVolume};
 use crate::sealed::{self, SealedVolume, SectorForms};
 use crate::{Allocation, OpenError, ReadQueue, ReadRequest, Space, VolumeError, VolumeErrorKind, WriteRequest};
@@ -84,7 +85,7 @@ pub struct Inspection {
 }
 
 impl Volume {
-    /// Bytes that the store needs for a disk of `size` bytes, header and all.
+    /// Bytes that a file or device needs for a disk of `size` bytes, header and all.
     pub fn store_size(payload: &Payload, size: u64) -> u64 {
         match payload {
             Payload::Plain(plain) => plain.offset + size,
@@ -95,12 +96,25 @@ impl Volume {
         }
     }
 
+    /// As [`store_size`](Self::store_size), of a store of [objects](Store::objects): it has no journal.
+    pub fn object_store_size(payload: &Payload, size: u64) -> u64 {
+        let layout = match payload {
+            Payload::Plain(_) => None,
+            Payload::Sealed(sealed) => ObjectLayout::new(sealed.layout, sealed.offset, sealed.cipher.seal_len()),
+        };
+        layout.map_or_else(|| Self::store_size(payload, size), |layout| layout.rows().store_size(size))
+    }
+
     /// Writes what a new disk of `size` bytes needs, behind the header, into a store of
     /// [`store_size`](Self::store_size) bytes. Little is written, however large the disk is.
     pub fn format(store: &dyn Store, payload: &Payload, key: &VolumeKey, size: u64) -> Result<(), OpenError> {
         match payload {
             Payload::Plain(_) => Ok(()),
-            Payload::Sealed(sealed) => sealed::format(store, sealed, key, size, sealed::journal_len_for(size)),
+            Payload::Sealed(sealed) => match store.objects() {
+                Some(objects) => objects::format(store, objects, sealed, key, size),
+                None if sealed.layout.needs_objects() => Err(needs_objects(sealed)),
+                None => sealed::format(store, sealed, key, size, sealed::journal_len_for(size)),
+            },
         }
     }
 
@@ -126,7 +140,10 @@ impl Volume {
     ) -> Result<Self, OpenError> {
         let kind = match payload {
             Payload::Plain(plain) => Kind::Plain(PlainVolume::open(store, name, plain, key, options)?),
-            Payload::Sealed(sealed) => Kind::Sealed(Box::new(SealedVolume::open(store, name, sealed, key, options)?)),
+            Payload::Sealed(sealed) => match lies_on(&*store, sealed)? {
+                Ground::Objects => Kind::Objects(Box::new(ObjectVolume::open(store, name, sealed, key, options)?)),
+                Ground::Bytes => Kind::Sealed(Box::new(SealedVolume::open(store, name, sealed, key, options)?)),
+            },
         };
         Ok(Self { kind: Arc::new(kind), keeper: None })
     }
@@ -143,7 +160,7 @@ impl Volume {
     /// written for a while. Returns whether there was anything to do.
     pub fn tidy(&self, idle: bool) -> Result<bool, VolumeError> {
         match &*self.kind {
-            Kind::Plain(_) => Ok(false),
+            Kind::Plain(_) | Kind::Objects(_) => Ok(false),
             Kind::Sealed(sealed) => sealed.tidy(idle),
         }
     }
@@ -154,23 +171,18 @@ impl Volume {
         match &*self.kind {
             Kind::Plain(plain) => plain.flush(),
             Kind::Sealed(sealed) => sealed.close(),
+            Kind::Objects(objects) => objects.close(),
         }
     }
 
     /// Size of the disk in bytes.
     pub fn size(&self) -> u64 {
-        match &*self.kind {
-            Kind::Plain(plain) => plain.size(),
-            Kind::Sealed(sealed) => sealed.size(),
-        }
+        whichever!(&*self.kind, volume => volume.size())
     }
 
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
-        match &*self.kind {
-            Kind::Plain(plain) => plain.is_read_only(),
-            Kind::Sealed(sealed) => sealed.is_read_only(),
-        }
+        whichever!(&*self.kind, volume => volume.is_read_only())
     }
 
     /// Serves a batch of reads; each request's `result` says how it went.
@@ -185,10 +197,7 @@ impl Volume {
 
     /// Serves a batch of writes; each request's `result` says how it went.
     pub fn write(&self, batch: &mut [WriteRequest<'_>]) {
-        match &*self.kind {
-            Kind::Plain(plain) => plain.write(batch),
-            Kind::Sealed(sealed) => sealed.write(batch),
-        }
+        whichever!(&*self.kind, volume => volume.write(batch));
         self.mind_the_keeper();
     }
 
@@ -197,16 +206,14 @@ impl Volume {
         if range.is_empty() {
             return Ok(());
         }
-        match &*self.kind {
-            Kind::Plain(plain) => plain.zero(range, space),
-            Kind::Sealed(sealed) => sealed.zero(range, space),
-        }
+        whichever!(&*self.kind, volume => volume.zero(range, space))
     }
 
     /// Makes everything durable whose write had returned before this call.
     pub fn flush(&self) -> Result<(), VolumeError> {
         match &*self.kind {
             Kind::Plain(plain) => plain.flush(),
+            Kind::Objects(objects) => objects.flush(),
             Kind::Sealed(sealed) => {
                 let flushed = sealed.flush();
                 self.mind_the_keeper();
@@ -229,6 +236,7 @@ impl Volume {
         match &*self.kind {
             Kind::Plain(plain) => plain.allocation(range),
             Kind::Sealed(sealed) => sealed.allocation(range),
+            Kind::Objects(objects) => Ok(objects.allocation(range)),
         }
     }
 
@@ -237,6 +245,7 @@ impl Volume {
         let (failure, read_only, implementation, waiting_sectors, objects) = match &*self.kind {
             Kind::Plain(v) => (v.failure(), v.is_read_only(), v.implementation(), 0, None),
             Kind::Sealed(v) => (v.failure(), v.is_read_only(), v.implementation(), v.waiting(), Some(v.object_count())),
+            Kind::Objects(v) => (v.failure(), v.is_read_only(), v.implementation(), 0, Some(v.object_count())),
         };
         let state = match failure {
             Some(reason) => State::Failed(reason.to_owned()),
@@ -244,7 +253,7 @@ impl Volume {
             None => State::Healthy,
         };
         let damage = match &*self.kind {
-            Kind::Plain(_) => None,
+            Kind::Plain(_) | Kind::Objects(_) => None,
             Kind::Sealed(v) => v.damage().map(str::to_owned),
         };
         Status { state, implementation, waiting_sectors, objects, damage }
@@ -277,6 +286,7 @@ impl Volume {
         match &*self.kind {
             Kind::Plain(_) => Ok(0),
             Kind::Sealed(sealed) => Ok(sealed.absent_bytes(offset)),
+            Kind::Objects(objects) => Ok(objects.absent_bytes(offset)),
         }
     }
 
@@ -313,7 +323,10 @@ impl Volume {
         force: bool,
     ) -> Result<(), OpenError> {
         match payload {
-            Payload::Sealed(sealed) => sealed::resize(store, name, sealed, key, size, force),
+            Payload::Sealed(sealed) => match lies_on(&*store, sealed)? {
+                Ground::Objects => objects::resize(store, name, sealed, key, size, force),
+                Ground::Bytes => sealed::resize(store, name, sealed, key, size, force),
+            },
             Payload::Plain(plain) => plain::resize(&*store, plain, size, force),
         }
     }
@@ -342,4 +355,33 @@ impl Volume {
             Payload::Sealed(sealed) => sealed::sector_forms(store, sealed, progress).map(Some),
         }
     }
+}
+
+/// How a sealed volume is written.
+enum Ground {
+    /// In place, with a journal.
+    Bytes,
+    /// Object by object.
+    Objects,
+}
+
+/// Which it is, if the store can do it. Until the superblock is believed, an edit makes it unreadable and nothing else.
+fn lies_on(store: &dyn Store, payload: &SealedPayload) -> Result<Ground, OpenError> {
+    // Which layout, the keys vouch for.
+    let has_journal = !payload.layout.needs_objects() && sealed::inspect(store, payload)?.journal_len > 0;
+    match (has_journal, store.objects()) {
+        (true, _) => Ok(Ground::Bytes),
+        (false, Some(_)) => Ok(Ground::Objects),
+        (false, None) => Err(needs_objects(payload)),
+    }
+}
+
+fn needs_objects(payload: &SealedPayload) -> OpenError {
+    let reason = match payload.layout.needs_objects() {
+        true => format!("layout {} needs a store of objects, an RBD image; layout packed does not", payload.layout),
+        false => "the volume was made on Ceph and has no journal, which a file or device needs; put it into an RBD \
+                  image again (`rbd import`)"
+            .to_owned(),
+    };
+    OpenError::BadPayload(reason)
 }

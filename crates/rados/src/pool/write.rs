@@ -43,6 +43,12 @@ impl<'a> ObjectWrite<'a> {
         self.add(|op| unsafe { (op.pool.cluster.librados.rados_write_op_create)(op.handle, EXCLUSIVE, ptr::null()) })
     }
 
+    /// The object exists from now on, if it did not.
+    pub fn make(self) -> Self {
+        // SAFETY: as above.
+        self.add(|op| unsafe { (op.pool.cluster.librados.rados_write_op_create)(op.handle, 0, ptr::null()) })
+    }
+
     /// Only if the object exists.
     pub fn assert_exists(self) -> Self {
         // SAFETY: as above.

@@ -9,11 +9,11 @@ use sealdisk_store::{AlignedBuf, ReadExtent, StoreError, WriteExtent};
 use sealdisk_units::{Lba, StoreRange};
 
 use super::page_pool::Page;
-use super::seal_cache::{SealCache, SealPage};
-use super::superblocks::write_superblock;
 use super::write_back::{Content, Waiting};
 use super::{Log, SealedVolume};
 use crate::VolumeError;
+use crate::metadata::seal_cache::{SealCache, SealPage};
+use crate::metadata::superblocks::write_superblock;
 
 /// Sectors written in place between two chances for a flush to come in between.
 pub(super) const SLICE: usize = 256;

@@ -1,16 +1,14 @@
 //! Making a new sealed volume: a superblock and the zones' map pages. Nothing else is written, however large it is.
 
-use sealdisk_cipher::{Nonces, VolumeKey, metadata_cipher, superblock_mac};
-use sealdisk_layout::{
-    JournalTail, MAX_VOLUME_SIZE, MapTag, PackedLayout, SealedPayload, Superblock, ZoneMap, ZoneNumber,
-};
-use sealdisk_store::{AlignedBuf, Store, WriteExtent};
+use sealdisk_cipher::{VolumeKey, superblock_mac};
+use sealdisk_layout::{JournalTail, MAX_VOLUME_SIZE, PackedLayout, SealedPayload, Superblock};
+use sealdisk_store::Store;
 use sealdisk_units::OBJECT_SIZE;
 
-use super::key_context::{description, key_context};
-use super::superblocks::write_superblock;
 use crate::OpenError;
-use crate::open_error::no_randomness;
+use crate::metadata::key_context::{description, key_context};
+use crate::metadata::superblocks::write_superblock;
+use crate::metadata::zones::write_empty_zones;
 
 /// Room for a few of the smallest frames, so that no frame ever overwrites the one before it.
 pub(super) const SHORTEST_JOURNAL: u64 = 64 << 10;
@@ -47,26 +45,6 @@ pub(crate) fn format(
     }
     store.sync()?;
     Ok(())
-}
-
-/// Map pages that say that no object exists. Returns their tags.
-pub(super) fn write_empty_zones(
-    store: &dyn Store,
-    payload: &SealedPayload,
-    key: &VolumeKey,
-    layout: &PackedLayout,
-    zones: std::ops::Range<u64>,
-) -> Result<Vec<MapTag>, OpenError> {
-    let cipher = metadata_cipher(key, &key_context(payload, &description(payload)));
-    let nonces = Nonces::draw((zones.end - zones.start) as usize).map_err(no_randomness)?;
-    let mut tags = Vec::with_capacity(nonces.len());
-    for (zone, nonce) in zones.map(ZoneNumber).zip(nonces) {
-        let page = ZoneMap::default().seal(&cipher, payload.lineage, zone, nonce);
-        tags.push(MapTag::of(&page, cipher.seal_len()));
-        let page = AlignedBuf::from(&page[..]);
-        store.write(&[WriteExtent { offset: layout.map_page(zone).offset, buf: &page }])?;
-    }
-    Ok(tags)
 }
 
 /// Whatever lay where the journal will be is freed. (It could not be taken for a frame of this volume: its lineage is

@@ -5,8 +5,8 @@ use sealdisk_layout::{PackedLayout, SealedPayload, Superblock};
 use sealdisk_store::{AlignedBuf, ReadExtent, Store};
 use sealdisk_units::StoreRange;
 
-use super::superblocks::read_copies;
 use crate::OpenError;
+use crate::metadata::superblocks::read_copies;
 
 /// How many sectors the store shows to be sealed in which way. Dropped objects that still take space count too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

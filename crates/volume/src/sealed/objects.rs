@@ -2,10 +2,10 @@
 
 use sealdisk_layout::{MapTag, ObjectNumber, PAGE_SIZE, SealPageNumber, ZoneMap, ZoneNumber};
 
-use super::seal_cache::SealPage;
 use super::write_back::{Content, Waiting, objects_of};
 use super::{Log, MapPage, SealedVolume, UnreadableZone};
 use crate::VolumeError;
+use crate::metadata::seal_cache::SealPage;
 
 /// What creating objects brings with it.
 #[derive(Default)]

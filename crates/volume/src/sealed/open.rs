@@ -4,19 +4,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use sealdisk_cipher::{VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
-use sealdisk_layout::{MapTag, PackedLayout, SealedPayload, ZoneMap, ZoneNumber};
-use sealdisk_store::{AlignedBuf, ReadExtent, Store};
+use sealdisk_layout::{PackedLayout, SealedPayload};
+use sealdisk_store::Store;
 
 use super::format::SHORTEST_JOURNAL;
-use super::key_context::{description, key_context};
 use super::page_pool::PagePool;
-use super::seal_cache::{SealCache, SealPage};
-use super::superblocks::read_superblock;
 use super::write_back::WriteBack;
-use super::{Log, ObjectMap, SealedVolume, VERSION_STRIPES, pages_in};
+use super::{Log, SealedVolume, VERSION_STRIPES, pages_in};
 use crate::journal::frame::FrameCodec;
 use crate::journal::record::RecordFormat;
 use crate::journal::ring::Ring;
+use crate::metadata::key_context::{description, key_context};
+use crate::metadata::object_map::ObjectMap;
+use crate::metadata::seal_cache::SealCache;
+use crate::metadata::superblocks::read_superblock;
 use crate::{OpenError, OpenOptions};
 
 impl SealedVolume {
@@ -44,7 +45,7 @@ impl SealedVolume {
             lineage: payload.lineage,
             format: RecordFormat { seal_len: payload.cipher.seal_len(), check_len },
         };
-        let zones = read_zones(&*store, &layout, &codec, &map_tags);
+        let (map, _) = ObjectMap::read(&*store, &layout, &codec.cipher, payload.lineage, &[&map_tags]);
         // A third of the memory for sectors that wait, a quarter for seals; the rest is for requests in progress.
         let pool_pages = pages_in(options.memory / 3).max(MIN_POOL_PAGES);
         let recoverable = pages_in(superblock.journal_len as usize) + MIN_POOL_PAGES;
@@ -69,7 +70,7 @@ impl SealedVolume {
                 maps: Default::default(),
                 map_tags,
             }),
-            map: RwLock::new(ObjectMap { zones }),
+            map: RwLock::new(map),
             seals: Mutex::new(SealCache::new(pages_in(options.memory / 4))),
             write_back: Mutex::new(WriteBack::default()),
             durable_stamp: AtomicU64::new(0),
@@ -88,15 +89,3 @@ impl SealedVolume {
 
 /// Enough pages for a few large requests, however little memory is allowed.
 const MIN_POOL_PAGES: usize = 1024;
-
-/// Which objects exist. A zone whose map page is not authentic, or not the one that the superblock knows, is unreadable;
-/// the others are not.
-fn read_zones(store: &dyn Store, layout: &PackedLayout, codec: &FrameCodec, tags: &[MapTag]) -> Vec<Option<ZoneMap>> {
-    let open = |(number, tag): (usize, &MapTag)| {
-        let zone = ZoneNumber(number as u64);
-        let mut page = AlignedBuf::new(size_of::<SealPage>());
-        store.read(&mut [ReadExtent { offset: layout.map_page(zone).offset, buf: &mut page }]).ok()?;
-        ZoneMap::open(&codec.cipher, codec.lineage, zone, *tag, page.first_chunk()?).ok()
-    };
-    tags.iter().enumerate().map(open).collect()
-}

@@ -8,9 +8,9 @@ use sealdisk_layout::{PAGE_SIZE, SealPageNumber, SectorPlacement};
 use sealdisk_store::{AlignedBuf, ReadExtent};
 use sealdisk_units::{Lba, SECTOR_SIZE, StoreRange};
 
-use super::seal_cache::SealPage;
 use super::write_back::Content;
 use super::{SealedVolume, UnreadableZone};
+use crate::metadata::seal_cache::SealPage;
 use crate::{ReadRequest, VolumeError};
 
 /// A sector that is wanted, and where its plaintext goes.

@@ -1,35 +1,49 @@
 //! The two copies of the superblock: reading the newest, writing over the older.
 
-use sealdisk_cipher::{NotAuthentic, SuperblockMac};
+use sealdisk_cipher::SuperblockMac;
 use sealdisk_layout::{BadSuperblock, MapTag, PackedLayout, SealedPayload, Superblock, Unverified};
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
 
 use super::seal_cache::SealPage;
 use crate::OpenError;
 
-/// The newest superblock that the key vouches for, and the tag of each zone's map page.
-pub(super) fn read_superblock(
+/// A superblock that the key vouches for, and the tag of each zone's map page.
+pub(crate) type Verified = (Superblock, Vec<MapTag>);
+
+/// The newest superblock that the key vouches for.
+pub(crate) fn read_superblock(
     store: &dyn Store,
     payload: &SealedPayload,
     mac: &SuperblockMac,
-) -> Result<(Superblock, Vec<MapTag>), OpenError> {
+) -> Result<Verified, OpenError> {
+    read_superblocks(store, payload, mac).map(|(newest, _)| newest)
+}
+
+/// The newest superblock that the key vouches for, and the one before it where that is still there.
+pub(crate) fn read_superblocks(
+    store: &dyn Store,
+    payload: &SealedPayload,
+    mac: &SuperblockMac,
+) -> Result<(Verified, Option<Verified>), OpenError> {
     let layout = superblock_layout(payload);
     let copies = read_copies(store, payload)?;
-    let mut newest: Option<(Superblock, Vec<MapTag>)> = None;
+    let mut found: Vec<Verified> = Vec::new();
     for (copy, first_page) in copies.iter().zip(layout.superblocks()) {
         let Ok(copy) = copy else { continue };
         let size = copy.claims().size;
         let mut behind = AlignedBuf::new((layout.superblock_len(size) - first_page.len) as usize);
         store.read(&mut [ReadExtent { offset: first_page.end(), buf: &mut behind }])?;
-        match copy.verify(mac, &behind, layout.zone_count(size)) {
-            Ok(found) if newest.as_ref().is_none_or(|(newest, _)| newest.generation < found.0.generation) => {
-                newest = Some(found);
-            }
-            Ok(_) | Err(NotAuthentic) => {}
+        if let Ok(verified) = copy.verify(mac, &behind, layout.zone_count(size)) {
+            found.push(verified);
         }
     }
-    match newest {
-        Some(newest) => Ok(newest),
+    found.sort_by_key(|(superblock, _)| std::cmp::Reverse(superblock.generation));
+    let mut found = found.into_iter();
+    match found.next() {
+        Some(newest) => {
+            let before = found.next().filter(|(before, _)| before.generation + 1 == newest.0.generation);
+            Ok((newest, before))
+        }
         None if copies.iter().any(Result::is_ok) => Err(OpenError::WrongKey),
         None => {
             let [first, second] = copies.map(|copy| copy.err().unwrap_or(BadSuperblock::NoMagic));
@@ -39,7 +53,7 @@ pub(super) fn read_superblock(
 }
 
 /// The first pages of both copies as they are found.
-pub(super) fn read_copies(
+pub(crate) fn read_copies(
     store: &dyn Store,
     payload: &SealedPayload,
 ) -> Result<[Result<Unverified, BadSuperblock>; 2], OpenError> {
@@ -52,7 +66,7 @@ pub(super) fn read_copies(
 }
 
 /// Writes a superblock over the older of the two copies.
-pub(super) fn write_superblock(
+pub(crate) fn write_superblock(
     store: &dyn Store,
     layout: &PackedLayout,
     mac: &SuperblockMac,

@@ -105,6 +105,27 @@ impl SealCache {
         }
     }
 
+    /// Keeps the page as it is in the store now, whatever was here.
+    pub(crate) fn keep(&mut self, number: SealPageNumber, page: &SealPage) {
+        self.clock += 1;
+        match self.pages.get_mut(&number) {
+            Some(cached) => {
+                *self.memory.page_mut(cached.place) = *page;
+                cached.used = self.clock;
+            }
+            None => {
+                let place = self.memory.put(page);
+                self.pages.insert(number, Cached { place, dirty_since: None, used: self.clock });
+                self.shrink();
+            }
+        }
+    }
+
+    /// Whether another page can come without one being forgotten.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pages.len() < self.capacity
+    }
+
     /// Puts a seal into a page that is here. `frame` is the journal frame that also holds the seal.
     pub(crate) fn set(&mut self, number: SealPageNumber, offset: usize, seal: &Seal, frame: u64) {
         let cached = self.pages.get_mut(&number).expect("the caller has seen the page");

@@ -1,0 +1,144 @@
+//! An image's objects, changed as a whole.
+
+use sealdisk_store::{ObjectRead, ObjectStore, ObjectWrite, Operation, Step, StoreError};
+use sealdisk_units::{OBJECT_SIZE, StoreRange};
+
+use super::{AT_ONCE, Inner, RbdStore};
+use crate::pool::{ObjectRead as Read, ObjectWrite as Write, Pool};
+
+impl ObjectStore for RbdStore {
+    fn read_objects(&self, reads: &mut [ObjectRead<'_>]) {
+        for reads in reads.chunks_mut(AT_ONCE) {
+            self.inner.read_objects(reads);
+        }
+    }
+
+    fn write_objects(&self, writes: &mut [ObjectWrite<'_>]) {
+        for writes in writes.chunks_mut(AT_ONCE) {
+            self.inner.write_objects(writes);
+        }
+    }
+
+    fn has_keys(&self) -> Result<bool, StoreError> {
+        self.inner.has_keys()
+    }
+}
+
+impl Inner {
+    fn read_objects(&self, reads: &mut [ObjectRead<'_>]) {
+        let mut submitted = Vec::with_capacity(reads.len());
+        let mut owners = Vec::with_capacity(reads.len());
+        for read in reads {
+            let operation = Operation::Read(whole(read.object));
+            match self.prepare_read(operation, read.object, &mut read.extents, &read.keys) {
+                Ok(prepared) => {
+                    submitted.push(prepared);
+                    owners.push((operation, &mut read.values, &mut read.result));
+                }
+                Err(error) => read.result = Err(error),
+            }
+        }
+        self.reads.read(&mut submitted);
+        for (read, (operation, values, result)) in submitted.into_iter().zip(owners) {
+            *values = read.values.into_iter().filter_map(|(key, value)| Some((key_of(&key)?, value))).collect();
+            *result = match read.result {
+                Err(error) if !error.is_absent() => Err(self.failure(operation, error)),
+                _ => Ok(()),
+            };
+        }
+    }
+
+    fn prepare_read<'a>(
+        &self,
+        operation: Operation,
+        object: u64,
+        extents: &'a mut [sealdisk_store::ReadExtent<'_>],
+        keys: &[u32],
+    ) -> Result<Read<'a>, StoreError> {
+        self.check_inside(operation, whole(object))?;
+        let mut read = Read::new(&self.names.name(object)).map_err(|error| self.failure(operation, error))?;
+        for extent in extents {
+            // An absent object has no bytes.
+            extent.buf.fill(0);
+            read = read.extent(extent.offset, extent.buf);
+        }
+        Ok(read.keys(keys.iter().map(|key| key.to_be_bytes().to_vec())))
+    }
+
+    fn write_objects(&self, writes: &mut [ObjectWrite<'_>]) {
+        let pool = self.writes_together();
+        let mut submitted = Vec::with_capacity(writes.len());
+        let mut owners = Vec::with_capacity(writes.len());
+        for write in writes {
+            let operation = Operation::Write(whole(write.object));
+            match self.prepare_write(&pool, operation, write) {
+                Ok(prepared) => {
+                    submitted.push(prepared);
+                    owners.push((operation, &mut write.result));
+                }
+                Err(error) => write.result = Err(error),
+            }
+        }
+        pool.write(&mut submitted);
+        for (write, (operation, result)) in submitted.into_iter().zip(owners) {
+            *result = match write.result {
+                // Only a removal can miss its object.
+                Err(error) if !error.is_absent() => Err(self.failure(operation, error)),
+                _ => Ok(()),
+            };
+        }
+    }
+
+    /// Asks by doing: an object that is made, given a key and removed at one moment was never there.
+    fn has_keys(&self) -> Result<bool, StoreError> {
+        let operation = Operation::Write(whole(0));
+        self.check_writable(operation)?;
+        let pool = self.writes_together();
+        let of_nobody = self.names.name(u64::MAX);
+        let trial = Write::new(&pool, &of_nobody).map_err(|error| self.failure(operation, error))?;
+        let mut trial = [trial.create().set_keys(&[(b"key".to_vec(), b"value".to_vec())]).remove()];
+        pool.write(&mut trial);
+        let [trial] = trial;
+        match trial.result {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_unsupported() => Ok(false),
+            Err(error) => Err(self.failure(operation, error)),
+        }
+    }
+
+    fn prepare_write<'p>(
+        &self,
+        pool: &'p Pool,
+        operation: Operation,
+        write: &ObjectWrite<'_>,
+    ) -> Result<Write<'p>, StoreError> {
+        self.check_writable(operation)?;
+        self.check_inside(operation, whole(write.object))?;
+        let name = self.names.name(write.object);
+        let mut prepared = Write::new(pool, &name).map_err(|error| self.failure(operation, error))?;
+        let mut pairs = Vec::new();
+        for step in &write.steps {
+            prepared = match step {
+                Step::Clear => prepared.make().truncate(0),
+                Step::Write(extent) => prepared.write(extent.offset, extent.buf),
+                Step::Zero { offset, len } => prepared.zero(*offset, *len),
+                Step::Set { key, value } => {
+                    pairs.push((key.to_be_bytes().to_vec(), value.to_vec()));
+                    prepared
+                }
+                Step::Remove => prepared.remove(),
+            };
+        }
+        Ok(if pairs.is_empty() { prepared } else { prepared.set_keys(&pairs) })
+    }
+}
+
+/// The object's share of the image.
+fn whole(object: u64) -> StoreRange {
+    StoreRange::new(object.saturating_mul(OBJECT_SIZE), OBJECT_SIZE)
+}
+
+/// Big-endian, so that Ceph's order of keys is that of numbers.
+fn key_of(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_be_bytes)
+}

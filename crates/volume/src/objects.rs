@@ -1,0 +1,164 @@
+//! A sealed volume on a store that changes an object as a whole: data and seals of an object's sectors are written by one
+//! operation, so there is no journal, and what was answered is durable.
+//!
+//! Writes of one object take turns ([`turns`]). While one is on its way, those that come wait for each other and go
+//! together with the next. So a page of seals in memory ([`crate::metadata::seal_cache`]) is what the store has, each
+//! operation can carry it whole, and an operation that fails takes nothing else with it.
+//!
+//! An object that begins to exist is written first, and then the map ([`roots`]) says so; one that ceases to exist leaves
+//! the map first.
+//!
+//! Locks: an object's turn, then `roots`, then `map` or `seals`, each of the last two for a short time and never across
+//! I/O. Readers take no turns.
+
+mod change;
+mod discard;
+mod open;
+mod operation;
+mod read;
+mod roots;
+mod turns;
+mod versions;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use sealdisk_cipher::{FreshNonce, MetadataCipher, Nonces, SectorSealer, SuperblockMac};
+use sealdisk_layout::{ObjectLayout, ObjectNumber};
+use sealdisk_store::{ObjectStore, Store, StoreError};
+use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
+
+use crate::VolumeError;
+use crate::metadata::object_map::{ObjectMap, UnreadableZone};
+use crate::metadata::seal_cache::SealCache;
+use roots::Roots;
+use turns::Turns;
+use versions::Versions;
+
+pub(crate) use open::{format, resize};
+
+/// An open volume.
+pub(crate) struct ObjectVolume {
+    name: String,
+    store: Arc<dyn Store>,
+    layout: ObjectLayout,
+    lineage: Lineage,
+    sealer: SectorSealer,
+    metadata: MetadataCipher,
+    superblock_mac: SuperblockMac,
+    size: u64,
+    read_only: bool,
+    turns: Turns,
+    roots: Mutex<Roots>,
+    map: RwLock<ObjectMap>,
+    seals: Mutex<SealCache>,
+    versions: Versions,
+    /// Why the volume takes no more writes.
+    failed: OnceLock<String>,
+}
+
+impl ObjectVolume {
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Why the volume takes no more writes, if it does not.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failed.get().map(String::as_str)
+    }
+
+    /// What runs the cipher on this machine.
+    pub(crate) fn implementation(&self) -> &'static str {
+        self.sealer.implementation()
+    }
+
+    /// How many data objects exist.
+    pub(crate) fn object_count(&self) -> u64 {
+        self.map().count()
+    }
+
+    /// What holds the volume's bytes.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// How many bytes from `offset` on lie in objects that do not exist.
+    pub(crate) fn absent_bytes(&self, offset: u64) -> u64 {
+        let map = self.map();
+        let rows = self.layout.rows();
+        let mut object = rows.object_of(Lba(offset / SECTOR_SIZE as u64));
+        while object.0 < rows.object_count(self.size) && matches!(map.exists(rows, object), Ok(false)) {
+            object.0 += 1;
+        }
+        let end = rows.sectors_of(object).first().0 * SECTOR_SIZE as u64;
+        end.min(self.size).saturating_sub(offset)
+    }
+
+    /// What was answered is durable. But whoever has lost the store must not be told that all is well.
+    pub(crate) fn flush(&self) -> Result<(), VolumeError> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.store.sync().map_err(|error| self.store_error(error))
+    }
+
+    fn objects(&self) -> &dyn ObjectStore {
+        self.store.objects().expect("opening has seen to that")
+    }
+
+    fn exists(&self, object: ObjectNumber) -> Result<bool, VolumeError> {
+        let exists = self.map().exists(self.layout.rows(), object);
+        exists.map_err(|UnreadableZone| self.not_authentic(self.layout.lba_of(object, 0)))
+    }
+
+    fn map(&self) -> RwLockReadGuard<'_, ObjectMap> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map_mut(&self) -> RwLockWriteGuard<'_, ObjectMap> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seals(&self) -> MutexGuard<'_, SealCache> {
+        self.seals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn roots(&self) -> MutexGuard<'_, Roots> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn draw_nonces(&self, count: usize) -> Result<impl Iterator<Item = FreshNonce> + use<>, VolumeError> {
+        Nonces::draw(count).map_err(|source| VolumeError::NoRandomness { volume: self.name.clone(), source })
+    }
+
+    fn store_error(&self, source: StoreError) -> VolumeError {
+        if source.is_final() {
+            let _ = self.failed.set(source.to_string());
+        }
+        VolumeError::Store { volume: self.name.clone(), source }
+    }
+
+    fn unreadable(&self, sector: Lba, source: StoreError) -> VolumeError {
+        VolumeError::Unreadable { volume: self.name.clone(), sector, source }
+    }
+
+    fn not_authentic(&self, sector: Lba) -> VolumeError {
+        VolumeError::NotAuthentic { volume: self.name.clone(), sector }
+    }
+
+    /// Whether writes are taken at all.
+    fn check_writable(&self) -> Result<(), VolumeError> {
+        if self.read_only {
+            return Err(VolumeError::ReadOnly { volume: self.name.clone() });
+        }
+        match self.failed.get() {
+            Some(reason) => Err(VolumeError::Failed { volume: self.name.clone(), reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+}

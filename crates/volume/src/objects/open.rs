@@ -1,0 +1,129 @@
+//! Making, opening and resizing a volume without a journal.
+
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use sealdisk_cipher::{VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
+use sealdisk_layout::{
+    JournalTail, LayoutName, MAX_VOLUME_SIZE, MapTag, ObjectLayout, PAGE_SIZE, SealedPayload, Superblock,
+};
+use sealdisk_store::{ObjectStore, Store};
+use sealdisk_units::ByteRange;
+
+use super::ObjectVolume;
+use super::roots::Roots;
+use super::turns::Turns;
+use super::versions::Versions;
+use crate::metadata::key_context::{description, key_context};
+use crate::metadata::object_map::ObjectMap;
+use crate::metadata::seal_cache::SealCache;
+use crate::metadata::size::change_size;
+use crate::metadata::superblocks::{read_superblocks, write_superblock};
+use crate::metadata::zones::write_empty_zones;
+use crate::{OpenError, OpenOptions, Space};
+
+/// There is no frame before the first one, and there will be none.
+const NO_JOURNAL: JournalTail = JournalTail { sequence: 1, position: 0, previous_tag: [0; 16], previous_position: 0 };
+
+/// Where everything lies.
+pub(crate) fn layout_of(payload: &SealedPayload) -> Result<ObjectLayout, OpenError> {
+    ObjectLayout::new(payload.layout, payload.offset, payload.cipher.seal_len()).ok_or_else(|| {
+        OpenError::BadPayload(format!("cipher {} does not go with layout {}", payload.cipher, payload.layout))
+    })
+}
+
+/// Writes what a new volume needs into a store that is large enough.
+pub(crate) fn format(
+    store: &dyn Store,
+    objects: &dyn ObjectStore,
+    payload: &SealedPayload,
+    key: &VolumeKey,
+    size: u64,
+) -> Result<(), OpenError> {
+    if size > MAX_VOLUME_SIZE {
+        return Err(OpenError::TooLarge { size });
+    }
+    if payload.layout == LayoutName::Omap && !objects.has_keys()? {
+        let reason = "layout omap keeps seals in keys, and an erasure-coded pool has none; use --layout packed";
+        return Err(OpenError::BadPayload(reason.to_owned()));
+    }
+    let layout = layout_of(payload)?;
+    let tags = write_empty_zones(store, payload, key, layout.rows(), 0..layout.rows().zone_count(size))?;
+    let mac = superblock_mac(key, &key_context(payload, &description(payload)));
+    for generation in [1, 2] {
+        let superblock = Superblock { generation, size, journal_len: 0, key_epoch: 0, clean: true, tail: NO_JOURNAL };
+        write_superblock(store, layout.rows(), &mac, &superblock, &tags)?;
+    }
+    store.sync()?;
+    Ok(())
+}
+
+impl ObjectVolume {
+    /// Opens a volume. Nothing need be brought up to date.
+    pub(crate) fn open(
+        store: Arc<dyn Store>,
+        name: &str,
+        payload: &SealedPayload,
+        key: &VolumeKey,
+        options: OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let description = description(payload);
+        let context = key_context(payload, &description);
+        let superblock_mac = superblock_mac(key, &context);
+        let ((superblock, announced), before) = read_superblocks(&*store, payload, &superblock_mac)?;
+        if superblock.key_epoch != 0 || superblock.journal_len != 0 || store.objects().is_none() {
+            let reason = "the volume uses something that this program does not know; use a newer sealdisk";
+            return Err(OpenError::BadPayload(reason.to_owned()));
+        }
+        let layout = layout_of(payload)?;
+        let metadata = metadata_cipher(key, &context);
+        let no_tags: (Superblock, Vec<MapTag>) = (superblock, Vec::new());
+        let (_, before) = before.as_ref().unwrap_or(&no_tags);
+        let (map, in_place) =
+            ObjectMap::read(&*store, layout.rows(), &metadata, payload.lineage, &[&announced, before]);
+        let roots = Roots { superblock, announced, in_place, untouched: true };
+        Ok(Self {
+            name: name.to_owned(),
+            sealer: sector_sealer(key, &context, payload.fold),
+            lineage: payload.lineage,
+            superblock_mac,
+            metadata,
+            size: superblock.size,
+            read_only: options.read_only,
+            turns: Turns::default(),
+            roots: Mutex::new(roots),
+            map: RwLock::new(map),
+            // Half of the memory; the rest is for requests in progress.
+            seals: Mutex::new(SealCache::new(options.memory / 2 / PAGE_SIZE as usize)),
+            versions: Versions::new(),
+            failed: OnceLock::new(),
+            store,
+            layout,
+        })
+    }
+}
+
+/// Grows a volume, or shrinks it where `force` says that what lies behind the new end may go.
+pub(crate) fn resize(
+    store: Arc<dyn Store>,
+    name: &str,
+    payload: &SealedPayload,
+    key: &VolumeKey,
+    size: u64,
+    force: bool,
+) -> Result<(), OpenError> {
+    if size > MAX_VOLUME_SIZE {
+        return Err(OpenError::TooLarge { size });
+    }
+    let volume = ObjectVolume::open(Arc::clone(&store), name, payload, key, OpenOptions::default())?;
+    let old = volume.size();
+    if size < old {
+        if !force {
+            return Err(OpenError::ShrinkNeedsForce { from: old, to: size });
+        }
+        let end =
+            ByteRange::checked(size, old - size, old).map_err(|error| OpenError::BadPayload(error.to_string()))?;
+        volume.zero(end, Space::Free).map_err(OpenError::Recovery)?;
+    }
+    volume.close().map_err(OpenError::Recovery)?;
+    change_size(&*store, payload, key, volume.layout.rows(), old, size)
+}
