@@ -4,4 +4,5 @@
 
 mod attached;
 mod random;
+mod sealed;
 mod sharing;
