@@ -63,7 +63,7 @@ impl Family<'_> {
     }
 
     fn step(&mut self) {
-        match self.random.below(24) {
+        match self.random.below(26) {
             0..=7 => self.write(),
             8..=10 => self.zero(),
             11..=12 => self.read(),
@@ -71,7 +71,8 @@ impl Family<'_> {
             15 => self.remove_snapshot(),
             16 => self.resize(),
             17 => self.resize_by_others(),
-            18 => self.flatten(),
+            18 | 24 => self.flatten(),
+            25 => self.sparsify(),
             19..=20 => self.clone(),
             21 => self.roll_back(),
             22 => self.librbd_writes(),
@@ -162,7 +163,15 @@ impl Family<'_> {
         if self.store().image().parent().unwrap().is_some() {
             self.tell("flatten".into());
             self.images.rbd(&format!("flatten --no-progress {}", self.disks[self.current].image));
+            self.check();
         }
+    }
+
+    /// Ceph looks for zeros and gives back their space, beside the open store.
+    fn sparsify(&mut self) {
+        self.tell("sparsify".into());
+        self.store();
+        self.images.rbd(&format!("sparsify --no-progress {}", self.disks[self.current].image));
     }
 
     /// Clones a snapshot, and goes on in the clone.
