@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 pub mod ceph;
+pub mod images;
 mod model;
 pub mod programs;
 mod random;

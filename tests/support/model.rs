@@ -34,6 +34,7 @@ pub enum Contents {
 type Sector = Arc<[u8; SECTOR_SIZE]>;
 
 /// One value that a sector was given.
+#[derive(Clone)]
 struct Version {
     /// The position in the store's history when the operation began.
     began: usize,
@@ -41,6 +42,7 @@ struct Version {
 }
 
 /// The values of every sector that was ever touched.
+#[derive(Clone)]
 pub struct Model {
     size: u64,
     zero: Sector,

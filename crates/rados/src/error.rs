@@ -27,6 +27,11 @@ impl RadosError {
         Self::Failed { what: what.into(), source }
     }
 
+    /// What has not been looked for yet.
+    pub(crate) fn absent() -> Self {
+        Self::new("looking for an object", io::Error::from_raw_os_error(libc::ENOENT))
+    }
+
     /// The number of Linux's that Ceph gave.
     pub fn errno(&self) -> Option<i32> {
         match self {

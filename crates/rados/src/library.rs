@@ -153,6 +153,11 @@ functions! {
     fn rados_read_op_read(
         operation: OperationHandle, offset: u64, len: usize, buffer: *mut c_char, read: *mut usize, result: *mut c_int,
     );
+    fn rados_read_op_stat(operation: OperationHandle, size: *mut u64, modified: *mut libc::time_t, result: *mut c_int);
+    fn rados_read_op_omap_get_vals2(
+        operation: OperationHandle, after: *const c_char, prefix: *const c_char, most: u64,
+        found: *mut KeysHandle, more: *mut u8, result: *mut c_int,
+    );
     fn rados_read_op_omap_get_vals_by_keys2(
         operation: OperationHandle, keys: *const *const c_char, count: usize, key_lens: *const usize,
         found: *mut KeysHandle, result: *mut c_int,
@@ -209,7 +214,6 @@ functions! {
     fn rbd_get_id(image: ImageHandle, id: *mut c_char, len: usize) -> c_int;
     fn rbd_get_block_name_prefix(image: ImageHandle, prefix: *mut c_char, len: usize) -> c_int;
     fn rbd_get_data_pool_id(image: ImageHandle) -> i64;
-    fn rbd_get_stripe_unit(image: ImageHandle, unit: *mut u64) -> c_int;
     fn rbd_get_stripe_count(image: ImageHandle, count: *mut u64) -> c_int;
     fn rbd_resize2(
         image: ImageHandle, size: u64, allow_shrink: bool,
@@ -220,6 +224,7 @@ functions! {
     fn rbd_snap_rollback(image: ImageHandle, name: *const c_char) -> c_int;
     fn rbd_snap_list(image: ImageHandle, snapshots: *mut SnapshotInfo, count: *mut c_int) -> c_int;
     fn rbd_snap_list_end(snapshots: *mut SnapshotInfo);
+    fn rbd_snap_set_by_id(image: ImageHandle, snapshot: u64) -> c_int;
     fn rbd_get_parent(image: ImageHandle, parent: *mut LinkedImage, snapshot: *mut LinkedSnapshot) -> c_int;
     fn rbd_linked_image_spec_cleanup(image: *mut LinkedImage);
     fn rbd_snap_spec_cleanup(snapshot: *mut LinkedSnapshot);

@@ -36,6 +36,7 @@ pub struct Pool {
     pub(crate) handle: PoolHandle,
     name: String,
     namespace: CString,
+    has_snapshots: bool,
 }
 
 // SAFETY: operations on a pool may be submitted by many threads. What changes the handle itself (namespace, snapshots)
@@ -57,11 +58,20 @@ impl Pool {
 
     /// The pool of this number, in this pool's namespace.
     pub fn other(&self, id: i64) -> Result<Self, RadosError> {
+        self.elsewhere(id, self.namespace.clone())
+    }
+
+    /// The pool of this number, in a namespace of its own.
+    pub(crate) fn in_namespace(&self, id: i64, namespace: &str) -> Result<Self, RadosError> {
+        self.elsewhere(id, c_string(namespace.as_bytes(), "the namespace")?)
+    }
+
+    fn elsewhere(&self, id: i64, namespace: CString) -> Result<Self, RadosError> {
         let mut handle = ptr::null_mut();
         // SAFETY: as in `open`.
         let result = unsafe { (self.cluster.librados.rados_ioctx_create2)(self.cluster.handle, id, &mut handle) };
         check(result, || format!("opening pool number {id}"))?;
-        Ok(Self::new(&self.cluster, handle, &format!("number {id}"), self.namespace.clone()))
+        Ok(Self::new(&self.cluster, handle, &format!("number {id}"), namespace))
     }
 
     fn new(cluster: &Arc<Cluster>, handle: PoolHandle, name: &str, namespace: CString) -> Self {
@@ -72,7 +82,7 @@ impl Pool {
             // overwrites, gives back space or unlocks goes on.
             (cluster.librados.rados_set_pool_full_try)(handle);
         }
-        Self { cluster: Arc::clone(cluster), handle, name: name.to_owned(), namespace }
+        Self { cluster: Arc::clone(cluster), handle, name: name.to_owned(), namespace, has_snapshots: false }
     }
 
     /// The pool's number.
@@ -84,7 +94,8 @@ impl Pool {
     /// The same pool, whose writes leave these snapshots untouched. What is in flight on `self` keeps its own context: let
     /// it end before the first write here, or a snapshot may see it.
     pub fn with_snapshots(&self, context: &SnapshotContext) -> Result<Self, RadosError> {
-        let pool = self.other(self.id())?;
+        let mut pool = self.other(self.id())?;
+        pool.has_snapshots = !context.snapshots.is_empty();
         let mut ids = context.snapshots.clone();
         let count = ids.len() as c_int;
         // SAFETY: the handle is new and nobody else's; the ids outlive the call, which copies them.
@@ -94,6 +105,11 @@ impl Pool {
         };
         check(result, || format!("adopting the snapshots of an image in pool {}", self.name))?;
         Ok(pool)
+    }
+
+    /// Whether there are snapshots that writes leave untouched.
+    pub(crate) fn has_snapshots(&self) -> bool {
+        self.has_snapshots
     }
 
     /// The same pool, read as it was at a snapshot.
@@ -135,11 +151,11 @@ impl Pool {
     }
 
     /// Reads objects, all at once; each gets its own result.
-    pub fn read(&self, reads: &mut [ObjectRead<'_>]) {
+    pub fn read<'r, 'a: 'r>(&self, reads: impl IntoIterator<Item = &'r mut ObjectRead<'a>>) {
         let librados = self.cluster.librados;
-        let mut in_flight: Vec<(usize, Submitted<'_>, Box<ReadOutcome>)> = Vec::with_capacity(reads.len());
+        let mut in_flight: Vec<(&mut ObjectRead<'_>, Submitted<'_>, Box<ReadOutcome>)> = Vec::new();
         // To Ceph, an operation without parts is a mistake.
-        for (index, read) in reads.iter_mut().enumerate().filter(|(_, read)| !read.is_empty()) {
+        for read in reads.into_iter().filter(|read| !read.is_empty()) {
             // SAFETY: makes a new operation, which `Operation` releases.
             let handle = unsafe { (librados.rados_create_read_op)() };
             let operation = Operation { pool: self, handle, write: false };
@@ -152,12 +168,11 @@ impl Pool {
                 // SAFETY: all four are valid and live until the completion is released.
                 unsafe { submit(operation, pool, completion, object, 0) }
             }) {
-                Ok(submitted) => in_flight.push((index, submitted, outcome)),
+                Ok(submitted) => in_flight.push((read, submitted, outcome)),
                 Err(error) => read.result = Err(error),
             }
         }
-        for (index, submitted, mut outcome) in in_flight {
-            let read = &mut reads[index];
+        for (read, submitted, mut outcome) in in_flight {
             let ended = submitted.wait(|| format!("reading {} in pool {}", read.object.to_string_lossy(), self.name));
             read.result = ended.and_then(|_| outcome.give(self, read));
         }
@@ -169,10 +184,11 @@ impl Pool {
         let mut in_flight = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter_mut().enumerate() {
             let Some(operation) = write.operation.take() else { continue };
+            let flags = if write.behind_snapshots { 0 } else { ORDER_SNAPSHOTS };
             let submit = self.cluster.librados.rados_aio_write_op_operate;
             match Submitted::new(operation, &write.object, |pool, operation, completion, object| {
                 // SAFETY: all four are valid and live until the completion is released; the time is the OSD's.
-                unsafe { submit(operation, pool, completion, object, ptr::null_mut(), ORDER_SNAPSHOTS) }
+                unsafe { submit(operation, pool, completion, object, ptr::null_mut(), flags) }
             }) {
                 Ok(submitted) => in_flight.push((index, submitted)),
                 Err(error) => write.result = Err(error),

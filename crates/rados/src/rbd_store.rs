@@ -8,12 +8,17 @@
 //!
 //! **One writer.** The image's exclusive lock is held for as long as the store is open for writing. Ceph refuses the
 //! writes of whoever has lost it.
+//!
+//! **Clones.** What an image shares with its parent is read there, and copied before it is changed. Anybody may flatten or
+//! shrink the image, or remove a parent that is no longer needed, while it is open here.
 
+mod copy_up;
 mod kind;
 mod name;
 mod objects;
+mod parents;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -26,7 +31,9 @@ use sealdisk_units::{OBJECT_SIZE, StoreRange};
 use crate::image::{Image, ImageEvent, ObjectNames, Watch};
 use crate::pool::{ObjectRead, ObjectWrite, Pool};
 use crate::{Cluster, RadosError};
+use copy_up::Touched;
 use kind::{check_kind, to_disable};
+use parents::{Parents, is_absent};
 
 pub use kind::ImageError;
 pub use name::ImageName;
@@ -55,6 +62,8 @@ struct Inner {
     reads: Pool,
     /// For writing, with the snapshots of now. Writes hold it together; who changes it waits for them.
     writes: RwLock<Pool>,
+    /// What it shares with its parents, or why that is no longer known.
+    parents: RwLock<Result<Option<Arc<Parents>>, Arc<str>>>,
     /// Why nothing is written any more.
     failed: OnceLock<String>,
 }
@@ -83,6 +92,7 @@ impl RbdStore {
             object_size: image.object_size()?,
             size: AtomicU64::new(image.size()?),
             writes: RwLock::new(writing_pool(&image, read_only)?),
+            parents: RwLock::new(Ok(Parents::of(&image, &pool)?.map(Arc::new))),
             failed: OnceLock::new(),
             read_only,
             reads,
@@ -163,8 +173,70 @@ impl Inner {
             return Err(self.unsupported("was given a feature that does not know of what is written here"));
         }
         *pool = writing_pool(&self.image, false)?;
+        self.look_at_parents()?;
         self.size.store(self.image.size()?, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Adopts that the image shares less with its parents, or nothing any more. Nobody may be writing.
+    fn look_at_parents(&self) -> Result<(), ImageError> {
+        let found = self.parents_now();
+        let mut parents = self.parents.write().unwrap_or_else(PoisonError::into_inner);
+        *parents = found.as_ref().map(Option::clone).map_err(|error| error.to_string().into());
+        found.map(drop)
+    }
+
+    fn parents_now(&self) -> Result<Option<Arc<Parents>>, ImageError> {
+        let Some(now) = self.image.parent()?.filter(|parent| parent.overlap > 0) else { return Ok(None) };
+        let kept = match self.parents() {
+            Ok(Some(parents)) => parents.after_change(&now),
+            _ => None,
+        };
+        let parents = match kept {
+            Some(parents) => Some(parents),
+            None => Parents::of(&self.image, &self.reads)?,
+        };
+        Ok(parents.map(Arc::new))
+    }
+
+    fn shares_objects(&self) -> bool {
+        !matches!(self.parents(), Ok(None))
+    }
+
+    fn parents(&self) -> Result<Option<Arc<Parents>>, Arc<str>> {
+        self.parents.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads objects, whose numbers are given in the same order, in the image or where it has them from.
+    fn read_objects(&self, numbers: &[u64], reads: &mut [ObjectRead<'_>]) {
+        // From before the first read: if they change meanwhile, what is absent here now may be nowhere else later.
+        let parents = self.parents();
+        self.reads.read(&mut *reads);
+        match parents {
+            Ok(None) => {}
+            Ok(Some(parents)) => parents.read_absent(&self.reads, &self.names, numbers, reads),
+            Err(reason) => reads.iter_mut().filter(|read| is_absent(read)).for_each(|read| {
+                let error = io::Error::other(format!("nothing is known of the image's parent any more: {reason}"));
+                read.result = Err(RadosError::new("reading an object that may be the parent's", error));
+            }),
+        }
+    }
+
+    /// Sees to it that objects are the image's own before they are changed in `pool`.
+    fn copy_up(&self, pool: &Pool, touched: impl IntoIterator<Item = Touched>) -> Result<(), RadosError> {
+        match self.parents() {
+            Ok(Some(parents)) => parents.copy_up(&self.reads, pool.has_snapshots(), &self.names, touched),
+            // Without knowledge of the parents nothing is written at all.
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves nothing of an object. Where a parent has it too, an empty one takes its place, lest the parent's be seen.
+    fn clear<'a>(&self, write: ObjectWrite<'a>, number: u64) -> ObjectWrite<'a> {
+        match self.parents() {
+            Ok(Some(parents)) if parents.cover(number) => write.empty(),
+            _ => write.remove(),
+        }
     }
 
     fn unsupported(&self, reason: &'static str) -> ImageError {
@@ -238,6 +310,10 @@ impl Store for RbdStore {
         // librbd removes what lies behind a new end by itself, and must not meet our writes there.
         let _alone = inner.writes_alone();
         inner.image.resize(size, true).map_err(|error| inner.failure(Operation::Resize, error))?;
+        inner.look_at_parents().map_err(|error| {
+            let _ = inner.failed.set(error.to_string());
+            StoreError::lost(Operation::Resize, error.to_string())
+        })?;
         inner.size.store(size, Ordering::SeqCst);
         Ok(())
     }
@@ -262,9 +338,11 @@ impl Store for RbdStore {
                 by_object.insert(number, (range, read.extent(offset, part)));
             }
         }
+        let numbers: Vec<u64> = by_object.keys().copied().collect();
         let (ranges, mut reads): (Vec<_>, Vec<_>) = by_object.into_values().unzip();
-        for (reads, ranges) in reads.chunks_mut(AT_ONCE).zip(ranges.chunks(AT_ONCE)) {
-            inner.reads.read(reads);
+        let chunks = reads.chunks_mut(AT_ONCE).zip(ranges.chunks(AT_ONCE)).zip(numbers.chunks(AT_ONCE));
+        for ((reads, ranges), numbers) in chunks {
+            inner.read_objects(numbers, reads);
             for (read, range) in reads.iter_mut().zip(ranges) {
                 match std::mem::replace(&mut read.result, Ok(())) {
                     Err(error) if !error.is_absent() => return Err(inner.failure(Operation::Read(*range), error)),
@@ -281,6 +359,7 @@ impl Store for RbdStore {
         inner.check_writable(Operation::Write(first.range()))?;
         let pool = inner.writes_together();
         let mut by_object: BTreeMap<u64, (StoreRange, ObjectWrite<'_>)> = BTreeMap::new();
+        let mut whole = BTreeSet::new();
         for extent in extents {
             let range = extent.range();
             inner.check_inside(Operation::Write(range), range)?;
@@ -288,6 +367,9 @@ impl Store for RbdStore {
             for (number, offset, len) in inner.pieces(range) {
                 let (part, after) = rest.split_at(len as usize);
                 rest = after;
+                if len == inner.object_size {
+                    whole.insert(number);
+                }
                 let write = match by_object.remove(&number) {
                     Some((_, write)) => write,
                     None => ObjectWrite::new(&pool, &inner.names.name(number))
@@ -296,6 +378,8 @@ impl Store for RbdStore {
                 by_object.insert(number, (range, write.write(offset, part)));
             }
         }
+        let touched = by_object.keys().map(|number| Touched { number: *number, whole: whole.contains(number) });
+        inner.copy_up(&pool, touched).map_err(|error| inner.failure(Operation::Write(first.range()), error))?;
         let (ranges, writes): (Vec<_>, Vec<_>) = by_object.into_values().unzip();
         inner.apply(&pool, writes, |index, error| Err(inner.failure(Operation::Write(ranges[index]), error)))
     }
@@ -308,9 +392,13 @@ impl Store for RbdStore {
         let pool = inner.writes_together();
         let mut pieces = inner.pieces(range).peekable();
         while pieces.peek().is_some() {
-            let writes = pieces.by_ref().take(AT_ONCE).map(|(number, offset, len)| {
+            let pieces: Vec<_> = pieces.by_ref().take(AT_ONCE).collect();
+            let whole = |len| len == inner.object_size;
+            let touched = pieces.iter().map(|(number, _, len)| Touched { number: *number, whole: whole(*len) });
+            inner.copy_up(&pool, touched).map_err(|error| inner.failure(operation, error))?;
+            let writes = pieces.into_iter().map(|(number, offset, len)| {
                 let write = ObjectWrite::new(&pool, &inner.names.name(number))?;
-                Ok(if len == inner.object_size { write.remove() } else { write.zero(offset, len) })
+                Ok(if whole(len) { inner.clear(write, number) } else { write.zero(offset, len) })
             });
             let writes = writes.collect::<Result<Vec<_>, RadosError>>();
             let writes = writes.map_err(|error| inner.failure(operation, error))?;
@@ -349,7 +437,7 @@ impl Store for RbdStore {
                 .map(|(number, byte)| Ok(ObjectRead::new(&inner.names.name(*number))?.extent(0, byte)));
             let reads = reads.collect::<Result<Vec<_>, RadosError>>();
             let mut reads = reads.map_err(|error| inner.failure(Operation::Read(range), error))?;
-            inner.reads.read(&mut reads);
+            inner.read_objects(&numbers, &mut reads);
             for read in reads {
                 match read.result {
                     Ok(()) => return Ok(true),

@@ -84,4 +84,10 @@ pub trait ObjectStore: Store {
 
     /// Whether objects can have keys. Asked before keys are relied upon, of a store that may be written.
     fn has_keys(&self) -> Result<bool, StoreError>;
+
+    /// Whether some objects are another store's until they are changed here. Of those, only what lies in their share of the
+    /// store's bytes can be relied upon.
+    fn shares_objects(&self) -> bool {
+        false
+    }
 }

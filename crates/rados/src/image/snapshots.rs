@@ -102,7 +102,14 @@ impl Image {
         check(result, || format!("{doing} snapshot {name} of image {}", self.name)).map(drop)
     }
 
-    /// What it is a clone of, if it is one.
+    /// Goes to the snapshot of this number, also if it is in the trash. Only where the image is open read-only.
+    pub(crate) fn go_to_snapshot(&self, id: u64) -> Result<(), RadosError> {
+        // SAFETY: the handle is this value's.
+        let result = unsafe { (self.librbd.rbd_snap_set_by_id)(self.handle, id) };
+        check(result, || format!("opening snapshot {id} of image {}", self.name)).map(drop)
+    }
+
+    /// What it is a clone of, if it is one: now, or as of the snapshot that was opened.
     pub fn parent(&self) -> Result<Option<Parent>, RadosError> {
         // SAFETY: both are plain numbers and pointers, for which zeros are values.
         let (mut image, mut snapshot): (LinkedImage, LinkedSnapshot) = unsafe { std::mem::zeroed() };

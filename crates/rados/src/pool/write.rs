@@ -10,12 +10,15 @@ use crate::cluster::c_string;
 
 /// `LIBRADOS_CREATE_EXCLUSIVE`
 const EXCLUSIVE: c_int = 1;
+/// `LIBRADOS_CREATE_IDEMPOTENT`
+const IDEMPOTENT: c_int = 0;
 
 /// What is to be done to one object as a whole. Ceph copies what it is given.
 pub struct ObjectWrite<'a> {
     pub(super) object: CString,
     /// Until it is submitted.
     pub(super) operation: Option<Operation<'a>>,
+    pub(super) behind_snapshots: bool,
     /// How it went, with the object's version.
     pub result: Result<u64, RadosError>,
 }
@@ -27,7 +30,7 @@ impl<'a> ObjectWrite<'a> {
         // SAFETY: makes a new operation, which `Operation` releases.
         let handle = unsafe { (pool.cluster.librados.rados_create_write_op)() };
         let operation = Some(Operation { pool, handle, write: true });
-        Ok(Self { object, operation, result: Ok(0) })
+        Ok(Self { object, operation, behind_snapshots: false, result: Ok(0) })
     }
 
     fn add(mut self, add: impl FnOnce(&Operation<'_>)) -> Self {
@@ -43,10 +46,21 @@ impl<'a> ObjectWrite<'a> {
         self.add(|op| unsafe { (op.pool.cluster.librados.rados_write_op_create)(op.handle, EXCLUSIVE, ptr::null()) })
     }
 
-    /// The object exists from now on, if it did not.
-    pub fn make(self) -> Self {
+    /// Leaves an object without bytes and keys, whether there was one or not.
+    pub fn empty(self) -> Self {
+        // Removing what does not exist would be an error. Cut off to nothing, it would keep its keys.
+        self.create_if_absent().remove().create_if_absent()
+    }
+
+    fn create_if_absent(self) -> Self {
         // SAFETY: as above.
-        self.add(|op| unsafe { (op.pool.cluster.librados.rados_write_op_create)(op.handle, 0, ptr::null()) })
+        self.add(|op| unsafe { (op.pool.cluster.librados.rados_write_op_create)(op.handle, IDEMPOTENT, ptr::null()) })
+    }
+
+    /// Lets snapshots that the pool's context does not know see what is written, too: only for what belongs to their time.
+    pub(crate) fn behind_snapshots(mut self) -> Self {
+        self.behind_snapshots = true;
+        self
     }
 
     /// Only if the object exists.

@@ -62,9 +62,6 @@ pub(super) fn check_kind(image: &Image, name: &ImageName) -> Result<(), ImageErr
     if image.is_striped()? {
         return unsupported("is striped in another way than by objects; copy it with `rbd cp --stripe-count 1`");
     }
-    if image.parent()?.is_some() {
-        return unsupported("shares objects with its parent; `rbd flatten` it first");
-    }
     Ok(())
 }
 

@@ -3,42 +3,49 @@
 use sealdisk_store::{ObjectRead, ObjectStore, ObjectWrite, Operation, Step, StoreError};
 use sealdisk_units::{OBJECT_SIZE, StoreRange};
 
+use super::copy_up::Touched;
 use super::{AT_ONCE, Inner, RbdStore};
 use crate::pool::{ObjectRead as Read, ObjectWrite as Write, Pool};
 
 impl ObjectStore for RbdStore {
     fn read_objects(&self, reads: &mut [ObjectRead<'_>]) {
         for reads in reads.chunks_mut(AT_ONCE) {
-            self.inner.read_objects(reads);
+            self.inner.read_whole_objects(reads);
         }
     }
 
     fn write_objects(&self, writes: &mut [ObjectWrite<'_>]) {
         for writes in writes.chunks_mut(AT_ONCE) {
-            self.inner.write_objects(writes);
+            self.inner.write_whole_objects(writes);
         }
     }
 
     fn has_keys(&self) -> Result<bool, StoreError> {
         self.inner.has_keys()
     }
+
+    fn shares_objects(&self) -> bool {
+        self.inner.shares_objects()
+    }
 }
 
 impl Inner {
-    fn read_objects(&self, reads: &mut [ObjectRead<'_>]) {
+    fn read_whole_objects(&self, reads: &mut [ObjectRead<'_>]) {
+        let mut numbers = Vec::with_capacity(reads.len());
         let mut submitted = Vec::with_capacity(reads.len());
         let mut owners = Vec::with_capacity(reads.len());
         for read in reads {
             let operation = Operation::Read(whole(read.object));
             match self.prepare_read(operation, read.object, &mut read.extents, &read.keys) {
                 Ok(prepared) => {
+                    numbers.push(read.object);
                     submitted.push(prepared);
                     owners.push((operation, &mut read.values, &mut read.result));
                 }
                 Err(error) => read.result = Err(error),
             }
         }
-        self.reads.read(&mut submitted);
+        self.read_objects(&numbers, &mut submitted);
         for (read, (operation, values, result)) in submitted.into_iter().zip(owners) {
             *values = read.values.into_iter().filter_map(|(key, value)| Some((key_of(&key)?, value))).collect();
             *result = match read.result {
@@ -65,8 +72,15 @@ impl Inner {
         Ok(read.keys(keys.iter().map(|key| key.to_be_bytes().to_vec())))
     }
 
-    fn write_objects(&self, writes: &mut [ObjectWrite<'_>]) {
+    fn write_whole_objects(&self, writes: &mut [ObjectWrite<'_>]) {
         let pool = self.writes_together();
+        let Some(first) = writes.first() else { return };
+        let operation = Operation::Write(whole(first.object));
+        let touched = writes.iter().map(|write| Touched { number: write.object, whole: is_replaced(write) });
+        if let Err(error) = self.copy_up(&pool, touched.collect::<Vec<_>>()) {
+            let error = self.failure(operation, error);
+            return writes.iter_mut().for_each(|write| write.result = Err(echo(&error)));
+        }
         let mut submitted = Vec::with_capacity(writes.len());
         let mut owners = Vec::with_capacity(writes.len());
         for write in writes {
@@ -119,14 +133,14 @@ impl Inner {
         let mut pairs = Vec::new();
         for step in &write.steps {
             prepared = match step {
-                Step::Clear => prepared.make().truncate(0),
+                Step::Clear => prepared.empty(),
                 Step::Write(extent) => prepared.write(extent.offset, extent.buf),
                 Step::Zero { offset, len } => prepared.zero(*offset, *len),
                 Step::Set { key, value } => {
                     pairs.push((key.to_be_bytes().to_vec(), value.to_vec()));
                     prepared
                 }
-                Step::Remove => prepared.remove(),
+                Step::Remove => self.clear(prepared, write.object),
             };
         }
         Ok(if pairs.is_empty() { prepared } else { prepared.set_keys(&pairs) })
@@ -136,6 +150,19 @@ impl Inner {
 /// The object's share of the image.
 fn whole(object: u64) -> StoreRange {
     StoreRange::new(object.saturating_mul(OBJECT_SIZE), OBJECT_SIZE)
+}
+
+/// Whether nothing of what an object was stays.
+fn is_replaced(write: &ObjectWrite<'_>) -> bool {
+    matches!(write.steps.first(), Some(Step::Clear | Step::Remove))
+}
+
+/// The same error for another object of the call.
+fn echo(error: &StoreError) -> StoreError {
+    match error.is_final() {
+        true => StoreError::lost(error.operation, error.source.to_string()),
+        false => StoreError::new(error.operation, std::io::Error::new(error.source.kind(), error.source.to_string())),
+    }
 }
 
 /// Big-endian, so that Ceph's order of keys is that of numbers.

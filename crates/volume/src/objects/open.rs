@@ -74,6 +74,13 @@ impl ObjectVolume {
             let reason = "the volume uses something that this program does not know; use a newer sealdisk";
             return Err(OpenError::BadPayload(reason.to_owned()));
         }
+        if payload.layout.needs_objects() && store.objects().is_some_and(ObjectStore::shares_objects) {
+            return Err(OpenError::BadPayload(format!(
+                "this is a clone, and layout {} keeps seals where Ceph does not copy them; use the original, or copy its \
+                 files to a volume of layout packed",
+                payload.layout
+            )));
+        }
         let layout = layout_of(payload)?;
         let metadata = metadata_cipher(key, &context);
         let no_tags: (Superblock, Vec<MapTag>) = (superblock, Vec::new());

@@ -1,0 +1,8 @@
+//! Stores on clones: librbd's own view of an image and of all its snapshots is the judge.
+// A failed expectation here is a failed test.
+#![allow(clippy::unwrap_used)]
+
+mod attached;
+mod random;
+mod sealed;
+mod sharing;
