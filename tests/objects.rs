@@ -103,13 +103,14 @@ fn run(seed: u64) -> u64 {
         volume.close().unwrap();
     }
     let mut checked = 0;
+    let mut crashes = store.crashes();
     for at in 0..=store.call_count() {
         for _ in 0..2 {
             let told = |what: &str, error: &dyn std::fmt::Display| -> ! {
                 panic!("seed {seed}, crash at call {at} of {}, {what}: {error} ({fixture:?})", store.call_count())
             };
             let read_only = random.one_in(3);
-            let after = fixture.store(store.crash(at, random));
+            let after = fixture.store(crashes.at(at, random));
             let volume = fixture.try_open(after.clone(), read_only).unwrap_or_else(|e| told("opening", &e));
             model.check_after_crash(&volume, at).unwrap_or_else(|e| told("reading", &e));
             checked += 1;

@@ -91,6 +91,10 @@ impl Disk for LoggedDisk {
         batch.iter().for_each(|request| self.log.note(&request.result));
     }
 
+    fn is_far(&self) -> bool {
+        self.disk.is_far()
+    }
+
     fn read_queue(&self) -> Option<Box<dyn ReadQueue>> {
         let queue = self.disk.read_queue()?;
         Some(Box::new(LoggedReads { queue, log: Arc::clone(&self.log) }))

@@ -24,6 +24,12 @@ pub trait Disk: Send + Sync {
     /// A queue of short reads for the calling thread, where the disk can read without a thread that waits for each.
     fn read_queue(&self) -> Option<Box<dyn ReadQueue>>;
 
+    /// Whether requests mostly wait for other machines. Then each is better off with a thread of its own than in a batch,
+    /// which ends with its last request.
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// Serves a batch of writes, as much as possible at once; each request's `result` says how it went.
     fn write(&self, batch: &mut [WriteRequest<'_>]);
 
@@ -94,6 +100,10 @@ impl Disk for Volume {
 
     fn read_queue(&self) -> Option<Box<dyn ReadQueue>> {
         Some(Box::new(Self::read_queue(self)?))
+    }
+
+    fn is_far(&self) -> bool {
+        Self::is_far(self)
     }
 
     fn write(&self, batch: &mut [WriteRequest<'_>]) {

@@ -23,7 +23,7 @@ pub use error::{Operation, StoreError};
 pub use fault::{Event, Fault, FaultStore, History};
 pub use file::{FileStore, OpenMode};
 pub use memory::{Image, MemoryStore};
-pub use memory_objects::{MemoryObjects, ObjectImage};
+pub use memory_objects::{Crashes, MemoryObjects, ObjectImage};
 pub use objects::{ObjectRead, ObjectStore, ObjectWrite, Step};
 pub use read_queue::{DeferredReads, FinishedRead, ReadQueue};
 pub use store::{ReadExtent, Store, WriteExtent};

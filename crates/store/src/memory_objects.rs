@@ -103,6 +103,30 @@ impl ObjectImage {
     }
 }
 
+/// See [`MemoryObjects::crashes`].
+pub struct Crashes {
+    image: ObjectImage,
+    history: Vec<Call>,
+    done: usize,
+}
+
+impl Crashes {
+    /// As [`MemoryObjects::crash`], with no fewer `calls` than the last time.
+    pub fn at(&mut self, calls: usize, choices: &mut dyn Choices) -> ObjectImage {
+        for (object, steps) in self.history[self.done..calls].iter().flatten() {
+            self.image.apply(*object, steps);
+        }
+        self.done = calls;
+        let mut image = self.image.clone();
+        for (object, steps) in self.history.get(calls).into_iter().flatten() {
+            if choices.below(2) == 0 {
+                image.apply(*object, steps);
+            }
+        }
+        image
+    }
+}
+
 impl MemoryObjects {
     /// `size` bytes of nothing, with or without keys.
     pub fn new(size: u64, keys: bool) -> Self {
@@ -131,20 +155,15 @@ impl MemoryObjects {
         self.calls().len()
     }
 
+    /// Crashes of what was done so far, the earlier ones first.
+    pub fn crashes(&self) -> Crashes {
+        Crashes { image: self.start.clone(), history: self.calls().clone(), done: 0 }
+    }
+
     /// What a crash can leave: all of the first `calls` changes, and of the next one, whose objects were on their way at
     /// once, any part.
     pub fn crash(&self, calls: usize, choices: &mut dyn Choices) -> ObjectImage {
-        let mut image = self.start.clone();
-        let history = self.calls();
-        for call in &history[..calls] {
-            call.iter().for_each(|(object, steps)| image.apply(*object, steps));
-        }
-        for (object, steps) in history.get(calls).into_iter().flatten() {
-            if choices.below(2) == 0 {
-                image.apply(*object, steps);
-            }
-        }
-        image
+        self.crashes().at(calls, choices)
     }
 
     /// From now on, changes of an object fail for which this gives an error.

@@ -13,6 +13,7 @@
 
 mod change;
 mod discard;
+mod forms;
 mod open;
 mod operation;
 mod read;
@@ -35,6 +36,7 @@ use roots::Roots;
 use turns::Turns;
 use versions::Versions;
 
+pub(crate) use forms::sector_forms;
 pub(crate) use open::{format, resize};
 
 /// An open volume.

@@ -195,6 +195,11 @@ impl Volume {
         ReadQueue::new(Arc::clone(&self.kind))
     }
 
+    /// Whether the store is on other machines.
+    pub fn is_far(&self) -> bool {
+        self.kind.store().objects().is_some()
+    }
+
     /// Serves a batch of writes; each request's `result` says how it went.
     pub fn write(&self, batch: &mut [WriteRequest<'_>]) {
         whichever!(&*self.kind, volume => volume.write(batch));
@@ -352,7 +357,13 @@ impl Volume {
     ) -> Result<Option<SectorForms>, OpenError> {
         match payload {
             Payload::Plain(_) => Ok(None),
-            Payload::Sealed(sealed) => sealed::sector_forms(store, sealed, progress).map(Some),
+            Payload::Sealed(sealed) => match (lies_on(store, sealed)?, store.objects()) {
+                (Ground::Objects, Some(objects)) => {
+                    let size = sealed::inspect(store, sealed)?.size;
+                    objects::sector_forms(objects, sealed, size, progress).map(Some)
+                }
+                _ => sealed::sector_forms(store, sealed, progress).map(Some),
+            },
         }
     }
 }

@@ -17,7 +17,9 @@ use super::transmission::Command;
 /// Most bytes of data in one batch. Longer requests are served in pieces of this size.
 pub(super) const BATCH_BYTES: usize = MAX_CHUNK as usize;
 /// Most requests in one batch.
-pub(super) const BATCH_REQUESTS: usize = 64;
+const MOST_REQUESTS: usize = 64;
+/// Most requests in one batch for a disk that [is far](Disk::is_far).
+const MOST_FAR_REQUESTS: usize = 2;
 
 /// One request of a batch.
 struct Accepted {
@@ -35,6 +37,7 @@ pub(super) struct Batch {
     buffer: AlignedBuf,
     used: usize,
     requests: Vec<Accepted>,
+    most_requests: usize,
     long_read: Option<LongRead>,
 }
 
@@ -75,9 +78,11 @@ impl LongWrite {
 }
 
 impl Batch {
-    pub(super) fn new() -> Self {
-        let requests = Vec::with_capacity(BATCH_REQUESTS);
-        Self { buffer: AlignedBuf::new(BATCH_BYTES), used: 0, requests, long_read: None }
+    /// An empty batch for this disk.
+    pub(super) fn new(disk: &dyn Disk) -> Self {
+        let most_requests = if disk.is_far() { MOST_FAR_REQUESTS } else { MOST_REQUESTS };
+        let requests = Vec::with_capacity(most_requests);
+        Self { buffer: AlignedBuf::new(BATCH_BYTES), used: 0, requests, most_requests, long_read: None }
     }
 
     pub(super) fn clear(&mut self) {
@@ -92,7 +97,7 @@ impl Batch {
 
     /// Whether a request with `len` bytes of data can be added.
     pub(super) fn has_room(&self, len: usize) -> bool {
-        self.long_read.is_none() && self.requests.len() < BATCH_REQUESTS && self.used + len <= BATCH_BYTES
+        self.long_read.is_none() && self.requests.len() < self.most_requests && self.used + len <= BATCH_BYTES
     }
 
     /// Adds a request without data.

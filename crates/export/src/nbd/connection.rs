@@ -33,6 +33,8 @@ use super::transmission::Terms;
 
 /// Most threads that serve one connection.
 pub(super) const MAX_WORKERS: usize = 4;
+/// The same for a disk that [is far](Disk::is_far): as many as keep 32 requests on their way.
+const MAX_FAR_WORKERS: usize = 16;
 
 /// Negotiates with a client until `deadline`. `admit` says whether one more client may be served. `None` if the client
 /// leaves, or must.
@@ -137,7 +139,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
     /// Serves the client until it leaves, on this thread and on more of the same kind as they are needed.
     pub(super) fn work(self: &Arc<Self>) {
         let _closer = CloseOnPanic(&self.socket);
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(&*self.disk);
         let mut replies = Replies::new(self.terms.agreed.structured_replies);
         let mut reads = ShortReads::new(&*self.disk, self.memory.short_reads());
         if self.lead_and_serve(&mut batch, &mut reads, &mut replies).is_err() {
@@ -213,7 +215,8 @@ impl<K: Send + Sync + 'static> Connection<K> {
 
     /// Makes sure that someone receives while this worker serves.
     fn find_follower(self: &Arc<Self>) {
-        if self.followers.load(Ordering::Relaxed) > 0 || self.workers.load(Ordering::Relaxed) >= MAX_WORKERS {
+        let most = if self.disk.is_far() { MAX_FAR_WORKERS } else { MAX_WORKERS };
+        if self.followers.load(Ordering::Relaxed) > 0 || self.workers.load(Ordering::Relaxed) >= most {
             return;
         }
         let Some(room) = self.memory.worker() else { return };

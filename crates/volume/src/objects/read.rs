@@ -104,7 +104,10 @@ impl ObjectVolume {
                     span.buf.fill(0);
                     span.outcome = Some(Ok(()));
                 }
-                Err(error) => span.outcome = Some(Err(error)),
+                Err(error) => {
+                    span.buf.fill(0);
+                    span.outcome = Some(Err(error));
+                }
             }
         }
         self.read_existing(spans, true);

@@ -19,6 +19,18 @@ pub struct SectorForms {
     pub zero: u64,
 }
 
+impl SectorForms {
+    /// One more sector of this form.
+    pub(crate) fn count(&mut self, form: Option<Form>) {
+        match form {
+            Some(Form::Plain) => self.plain += 1,
+            Some(Form::FoldMark) => self.folded += 1,
+            Some(Form::Zero) => self.zero += 1,
+            _ => {}
+        }
+    }
+}
+
 /// The newest superblock's claims.
 pub(crate) fn inspect(store: &dyn Store, payload: &SealedPayload) -> Result<Superblock, OpenError> {
     let copies = read_copies(store, payload)?;
@@ -56,12 +68,7 @@ pub(crate) fn sector_forms(
             let place = layout.place(lba);
             let page = (layout.seal_page(place.seal_page).offset - range.offset) as usize;
             let seal = Seal::from_slice(&buf[page + place.seal_offset..][..layout.seal_len()]);
-            match payload.cipher.claimed_form(&seal) {
-                Some(Form::Plain) => forms.plain += 1,
-                Some(Form::FoldMark) => forms.folded += 1,
-                Some(Form::Zero) => forms.zero += 1,
-                _ => {}
-            }
+            forms.count(payload.cipher.claimed_form(&seal));
         }
     }
     progress(count, count);
