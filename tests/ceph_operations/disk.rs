@@ -36,7 +36,7 @@ impl<'a> Disk<'a> {
     /// A new volume that is full but for what was discarded.
     pub fn new(images: &'a Images, folder: &'a Path, image: &str, payload: Payload) -> Self {
         let image = image.to_owned();
-        images.create(&image, Volume::store_size(&payload, SIZE), OBJECT);
+        images.create(&image, Volume::object_store_size(&payload, SIZE), OBJECT);
         Volume::format(&*images.open(&image), &payload, &key(), SIZE).unwrap();
         let mut disk = Self { images, folder, image, payload, content: Content::default(), changes: 0 };
         let mut content = vec![0; SIZE as usize];
@@ -57,11 +57,12 @@ impl<'a> Disk<'a> {
         disk
     }
 
-    /// Overwrites sectors all over the disk that this image holds. Returns what was there before.
+    /// Overwrites sectors all over the disk that this image holds. Returns what was there before. (An image that does not
+    /// open stays as it is, and is found out when it is compared.)
     pub fn change(&mut self, image: &str) -> Content {
         let before = Arc::clone(&self.content);
         self.changes += 1;
-        let volume = self.open(image, OpenMode::ReadWrite).unwrap();
+        let Ok(volume) = self.open(image, OpenMode::ReadWrite) else { return before };
         let content = Arc::make_mut(&mut self.content);
         for lba in (self.changes..SECTORS).step_by(17) {
             let at = lba as usize * SECTOR_SIZE;
@@ -100,7 +101,7 @@ impl<'a> Disk<'a> {
 
     /// Bytes of the image.
     pub fn image_size(&self) -> u64 {
-        Volume::store_size(&self.payload, SIZE)
+        Volume::object_store_size(&self.payload, SIZE)
     }
 
     /// Why an image or a snapshot is not this disk.

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use sealdisk_cipher::CipherName;
-use sealdisk_layout::{Payload, PlainPayload};
+use sealdisk_layout::{LayoutName, Payload, PlainPayload, SealedPayload};
 use sealdisk_units::SECTOR_SIZE;
 use support::Scratch;
 use support::ceph::Pool;
@@ -25,11 +25,18 @@ struct Layout {
     payload: fn() -> Payload,
 }
 
-const LAYOUTS: [Layout; 3] = [
-    Layout { name: "packed", payload: || Payload::Sealed(payload(CipherName::Aegis256, false)) },
-    Layout { name: "packed, folded", payload: || Payload::Sealed(payload(CipherName::Aegis256, true)) },
+const LAYOUTS: [Layout; 6] = [
+    Layout { name: "packed", payload: || sealed(LayoutName::Packed, false) },
+    Layout { name: "packed, folded", payload: || sealed(LayoutName::Packed, true) },
+    Layout { name: "object-end", payload: || sealed(LayoutName::ObjectEnd, false) },
+    Layout { name: "omap", payload: || sealed(LayoutName::Omap, false) },
+    Layout { name: "unaligned", payload: || sealed(LayoutName::Unaligned, false) },
     Layout { name: "length-preserving", payload: || Payload::Plain(PLAIN) },
 ];
+
+fn sealed(layout: LayoutName, fold: bool) -> Payload {
+    Payload::Sealed(SealedPayload { layout, ..payload(CipherName::Aegis256, fold) })
+}
 
 const PLAIN: PlainPayload = PlainPayload { offset: 0, size: Some(SIZE), sector_size: SECTOR_SIZE as u32, iv_tweak: 0 };
 
