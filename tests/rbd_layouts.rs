@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::{LayoutName, ObjectLayout, Payload, PlainPayload, SealedPayload};
-use sealdisk_rados::{ObjectNames, ObjectRead, Pool, RbdStore};
+use sealdisk_rados::{Image, ObjectNames, ObjectRead, Pool, RbdStore};
 use sealdisk_store::{OpenMode, Store};
 use sealdisk_units::{ByteRange, Lba, Lineage, OBJECT_SIZE, SECTOR_SIZE};
 use sealdisk_volume::{OpenOptions, Space, State, Volume, VolumeErrorKind};
@@ -275,8 +275,10 @@ fn who_has_lost_the_lock_changes_no_byte_and_says_so() {
         let loser = images.of_another_client();
         let volume = make(&loser, &image, &payload, "");
         write(&volume, 0, &content(0, 1)).unwrap();
-        let owner = images.try_open(&image, OpenMode::ReadOnly).unwrap().image().lock_owner().unwrap().unwrap();
-        images.try_open(&image, OpenMode::ReadOnly).unwrap().image().break_lock(&owner).unwrap();
+        let pool = Arc::new(Pool::open(&images.connection, "fenced", "").unwrap());
+        let breaker = Image::open(&pool, &layout.to_string(), None, false).unwrap();
+        breaker.break_lock(&breaker.lock_owner().unwrap().unwrap()).unwrap();
+        drop(breaker);
         let refused = write(&volume, 0, &content(0, 2)).unwrap_err();
         assert!(matches!(refused.kind(), VolumeErrorKind::Store | VolumeErrorKind::Failed), "{refused}");
         assert!(volume.flush().is_err());

@@ -110,3 +110,27 @@ fn what_was_cut_off_does_not_come_back_from_the_parent() {
     assert_same(&images.by_librbd("shrink/child@full"), &before, "the snapshot, by librbd");
     assert_same(&images.by_store("shrink/child@full"), &before, "the snapshot");
 }
+
+/// A parent on the way to another pool is in two places. Nothing wrong is read of it, and afterwards all is well.
+#[test]
+fn a_parent_that_migrates_is_waited_for() {
+    let images = Images::new(&[("moving", Kind::Replicated(2)), ("moving-to", Kind::Replicated(2))]);
+    let model = family(&images, "moving", "");
+    let store = images.open("moving/child");
+    assert_same(&content(&*store), &model, "before");
+    images.rbd("migration prepare moving/parent moving-to/parent");
+    let failure = || store.zero(StoreRange::new(0, 1)).err().map(|error| error.to_string());
+    eventually("it has noticed", || failure().is_some());
+    let failure = failure().unwrap();
+    assert!(failure.contains("being migrated"), "{failure}");
+    let mut byte = [0];
+    let read = store.read(&mut [sealdisk_store::ReadExtent { offset: 5 * OBJECT as u64, buf: &mut byte }]);
+    assert!(read.unwrap_err().to_string().contains("being migrated"));
+    drop(store);
+    let refused = images.try_open("moving/child", sealdisk_store::OpenMode::ReadWrite).err().unwrap();
+    assert!(refused.to_string().contains("wait until that is committed"), "{refused}");
+    images.rbd("migration execute --no-progress moving-to/parent");
+    // Ceph warns of clones that are open read-only, which are not told.
+    images.rbd("migration commit --no-progress --force moving-to/parent");
+    assert_same(&images.by_store("moving/child"), &model, "after");
+}

@@ -198,10 +198,17 @@ impl Family<'_> {
         if self.disks[self.current].snapshots.is_empty() {
             return;
         }
-        self.store = None;
+        let by_store = self.random.one_in(2);
+        let store = by_store.then(|| self.store());
         let disk = &mut self.disks[self.current];
         let (name, content) = disk.snapshots[self.random.below(disk.snapshots.len() as u64) as usize].clone();
-        self.images.rbd(&format!("snap rollback --no-progress {}@{name}", disk.image));
+        match store {
+            Some(store) => store.roll_back(&name).unwrap(),
+            None => {
+                self.store = None;
+                self.images.rbd(&format!("snap rollback --no-progress {}@{name}", disk.image));
+            }
+        }
         disk.content = content;
         self.tell(format!("roll back to {name}"));
     }

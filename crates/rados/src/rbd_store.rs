@@ -111,6 +111,15 @@ impl RbdStore {
     pub fn image(&self) -> &Image {
         &self.inner.image
     }
+
+    /// Makes the image what it was at a snapshot, its size too. Nobody else can while it is open here for writing. What is
+    /// known of its content elsewhere, in an open volume, is wrong afterwards.
+    pub fn roll_back(&self, snapshot: &str) -> Result<(), ImageError> {
+        // Objects vanish that existed, and no write may rely on them before that is noticed.
+        let mut pool = self.inner.writes_alone();
+        self.inner.image.roll_back(snapshot)?;
+        self.inner.look_again(&mut pool)
+    }
 }
 
 impl Drop for RbdStore {

@@ -5,6 +5,9 @@
 //! one that is there. So where there is no journal, a reader takes a map page that either copy knows. The copy that
 //! is overwritten next must know no page that is in place and that the other does not: hence [`ObjectVolume::settle`].
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use sealdisk_layout::{MapTag, ObjectNumber, Superblock, ZoneMap, ZoneNumber};
 use sealdisk_store::{ObjectWrite, Step, WriteExtent};
 use sealdisk_units::OBJECT_SIZE;
@@ -68,17 +71,17 @@ impl ObjectVolume {
         &self,
         changes: &[(ObjectNumber, bool)],
     ) -> Result<Vec<(ZoneNumber, ZoneMap, Box<SealPage>)>, VolumeError> {
-        let mut zones = std::collections::BTreeMap::new();
+        let mut zones = BTreeMap::new();
         for (object, exists) in changes {
             let zone = self.layout.rows().zone_of(*object);
-            if !zones.contains_key(&zone) {
-                let bits = self.map().zones.get(zone.0 as usize).cloned().flatten();
-                let bits = bits.ok_or_else(|| self.not_authentic(self.layout.lba_of(*object, 0)))?;
-                zones.insert(zone, bits);
-            }
-            if let Some(bits) = zones.get_mut(&zone) {
-                bits.set(*object, *exists);
-            }
+            let bits = match zones.entry(zone) {
+                Entry::Occupied(changed) => changed.into_mut(),
+                Entry::Vacant(unchanged) => {
+                    let bits = self.map().zones.get(zone.0 as usize).cloned().flatten();
+                    unchanged.insert(bits.ok_or_else(|| self.not_authentic(self.layout.lba_of(*object, 0)))?)
+                }
+            };
+            bits.set(*object, *exists);
         }
         let nonces = self.draw_nonces(zones.len())?;
         let sealed = zones.into_iter().zip(nonces).map(|((zone, bits), nonce)| {
