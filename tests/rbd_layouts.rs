@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::{LayoutName, ObjectLayout, Payload, PlainPayload, SealedPayload};
 use sealdisk_rados::{Image, ObjectNames, ObjectRead, Pool, RbdStore};
-use sealdisk_store::{OpenMode, Store};
+use sealdisk_store::OpenMode;
 use sealdisk_units::{ByteRange, Lba, Lineage, OBJECT_SIZE, SECTOR_SIZE};
 use sealdisk_volume::{OpenOptions, Space, State, Volume, VolumeErrorKind};
 use support::ceph::Pool as PoolKind;

@@ -135,13 +135,18 @@ impl From<ExportError> for Failure {
 
 impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
-        let kind = match &error {
-            VolumeError::Store { source, .. } | VolumeError::Unreadable { source, .. } => Kind::of(&source.source),
-            VolumeError::NotAuthentic { .. } => Kind::WrongDevice,
-            VolumeError::ReadOnly { .. } => Kind::NoPermission,
-            VolumeError::Failed { .. } | VolumeError::NoRandomness { .. } => Kind::WrongParameters,
-        };
-        Self::new(kind, error)
+        fn kind_of(error: &VolumeError) -> Kind {
+            match error {
+                VolumeError::Shared(error) => kind_of(error),
+                VolumeError::Store { source, .. } | VolumeError::Unreadable { source, .. } => Kind::of(&source.source),
+                VolumeError::NotAuthentic { .. } => Kind::WrongDevice,
+                VolumeError::ReadOnly { .. } => Kind::NoPermission,
+                VolumeError::Failed { .. } | VolumeError::NoRandomness { .. } | VolumeError::Abandoned => {
+                    Kind::WrongParameters
+                }
+            }
+        }
+        Self::new(kind_of(&error), error)
     }
 }
 
