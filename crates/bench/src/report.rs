@@ -120,15 +120,15 @@ impl<'a> Report<'a> {
 
     fn targets(&self, document: &mut Document) {
         document.push(Block::Heading("Targets".into()));
-        let header = ["Measure", "Subject", "Beside", "At least", "Ratio of medians", "Round by round", "Verdict"];
+        let header = ["Measure", "Subject", "Beside", "Goal", "Ratio of medians", "Round by round", "Verdict"];
         let rows = self.outcomes.iter().map(|outcome| {
             let target = &outcome.target;
             let [ratio, spread] = ratio_cells(outcome.ratio);
             vec![
-                self.title_of(target.measure),
-                target.subject.into(),
-                target.peer.into(),
-                format!("{:.2}", target.at_least),
+                self.title_of(&target.measure),
+                target.subject.clone(),
+                target.peer.clone(),
+                target.goal.to_string(),
                 ratio,
                 spread,
                 outcome.verdict.to_string(),
@@ -280,8 +280,13 @@ mod tests {
     }
 
     fn results() -> Results {
-        let measure =
-            Measure { name: "m".into(), title: "the load".into(), unit: "IOPS".into(), command: "load --hard".into() };
+        let measure = Measure {
+            name: "m".into(),
+            title: "the load".into(),
+            unit: "IOPS".into(),
+            command: "load --hard".into(),
+            point: None,
+        };
         let sample = |subject: &str, round, value| Sample {
             subject: subject.into(),
             measure: "m".into(),
@@ -309,8 +314,8 @@ mod tests {
         }
     }
 
-    const fn target(peer: &'static str, at_least: f64) -> Target {
-        Target { subject: "ours", peer, measure: "m", at_least }
+    fn target(peer: &str, least: f64) -> Target {
+        Target::at_least(least, "ours", peer, "m")
     }
 
     #[test]
@@ -323,7 +328,7 @@ mod tests {
         let text = report.document().to_markdown();
         for line in [
             "> **absent is LEFT OUT: install it.**",
-            "| the load | ours | theirs | 2.00 | 1.91 | 1.83 to 2.00 | MISSED |",
+            "| the load | ours | theirs | at least 2.00 | 1.91 | 1.83 to 2.00 | MISSED |",
             "1 met, 1 missed, 1 not measured.",
             "| ours | 210 | 200 | 220 | 1.91 | 1.83 to 2.00 |",
             "| ours | 300 MiB | MISSED |",
