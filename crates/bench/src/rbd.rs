@@ -216,6 +216,8 @@ fn described(contestant: &Contestant) -> crate::Subject {
 
 fn empty_results(options: &Options, facts: &Facts<'_>, jobs: &[Job]) -> Result<Results, BenchError> {
     let mut machine = Machine::of(Path::new("/"));
+    // Nothing of what is measured lies on one of this machine's.
+    machine.file_system.clear();
     machine.versions = [FIO, QEMU, RBD, INITDB]
         .into_iter()
         .filter_map(|program| Some((program.name.to_owned(), program.version().ok()?)))
