@@ -137,7 +137,7 @@ fn osds(answer: &Value) -> String {
     let different = |field: &str| all.iter().map(|osd| text(&osd[field])).collect::<BTreeSet<_>>();
     let list = |field: &str| different(field).into_iter().collect::<Vec<_>>().join(", ");
     format!(
-        "{} on {} hosts, {}; devices call themselves {}",
+        "{}; hosts: {}; {}; devices call themselves {}",
         all.len(),
         different("hostname").len(),
         list("osd_objectstore"),
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(pool(&pools, "x"), "not listed");
         let osd = |host: &str| json!({"hostname": host, "osd_objectstore": "bluestore", "bluestore_bdev_type": "ssd"});
         let told = osds(&json!([osd("a"), osd("b"), osd("a")]));
-        assert_eq!(told, "3 on 2 hosts, bluestore; devices call themselves ssd");
+        assert_eq!(told, "3; hosts: 2; bluestore; devices call themselves ssd");
         let options = json!([
             {"name": "bluestore_cache_size", "value": "1"},
             {"name": "bluestore_block_path", "value": "/dev/x"},

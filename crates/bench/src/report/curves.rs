@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use super::document::escape;
-use super::figure;
 
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 480.0;
@@ -36,6 +35,8 @@ pub(super) struct Curve {
     pub(super) label: String,
     /// By size; `None` where nothing was measured.
     pub(super) points: Vec<Option<Spread>>,
+    /// Which of the colours it has: the same in every plot.
+    pub(super) colour: usize,
     /// Sealdisk's are drawn solid, others dashed.
     pub(super) is_ours: bool,
 }
@@ -68,9 +69,15 @@ impl Axis {
         HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
     }
 
-    fn lines(self) -> impl Iterator<Item = f64> {
+    /// The values of its lines, and how they are written.
+    fn lines(self) -> impl Iterator<Item = (f64, String)> {
         let count = ((self.to - self.from) / self.step).round() as u32;
-        (0..=count).map(move |i| self.from + f64::from(i) * self.step)
+        let decimals = (-self.step.log10().floor()).max(0.0) as usize;
+        (0..=count).map(move |i| {
+            // Not the sum of steps: zero is to be zero.
+            let value = ((self.from / self.step).round() + f64::from(i)) * self.step;
+            (value, format!("{value:.decimals$}"))
+        })
     }
 }
 
@@ -87,14 +94,13 @@ pub(super) fn curves(title: &str, sizes: &[String], curves: &[Curve], least: f64
         escape(title)
     );
     // Writing to a string cannot fail.
-    for value in axis.lines() {
+    for (value, written) in axis.lines() {
         let y = axis.y(value);
-        let shade = if value.abs() < axis.step / 2.0 { "black" } else { "#ddd" };
-        let value = if value.abs() < axis.step / 2.0 { "0".to_owned() } else { figure_of_axis(value) };
+        let shade = if value == 0.0 { "black" } else { "#ddd" };
         let _ = write!(
             out,
             "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{shade}\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>\n",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{written}</text>\n",
             WIDTH - RIGHT,
             LEFT - 8.0,
             y + 4.5
@@ -106,8 +112,9 @@ pub(super) fn curves(title: &str, sizes: &[String], curves: &[Curve], least: f64
     }
     let middle = (curves.len() as f64 - 1.0) / 2.0;
     for (number, curve) in curves.iter().enumerate() {
-        draw(&mut out, curve, COLOURS[number % COLOURS.len()], axis, |i| x(i) + (number as f64 - middle) * APART);
-        let (y, colour) = (TOP + 10.0 + 22.0 * number as f64, COLOURS[number % COLOURS.len()]);
+        let colour = COLOURS[curve.colour % COLOURS.len()];
+        draw(&mut out, curve, colour, axis, |i| x(i) + (number as f64 - middle) * APART);
+        let y = TOP + 10.0 + 22.0 * number as f64;
         let _ = write!(
             out,
             "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"{}/>\n\
@@ -126,10 +133,6 @@ pub(super) fn curves(title: &str, sizes: &[String], curves: &[Curve], least: f64
 
 fn dashes(curve: &Curve) -> &'static str {
     if curve.is_ours { "" } else { " stroke-dasharray=\"6 4\"" }
-}
-
-fn figure_of_axis(value: f64) -> String {
-    if value < 0.0 { format!("-{}", figure(-value)) } else { figure(value) }
 }
 
 fn draw(out: &mut String, curve: &Curve, colour: &str, axis: Axis, x: impl Fn(usize) -> f64) {
@@ -160,7 +163,7 @@ mod tests {
 
     fn curve(label: &str, values: &[f64]) -> Curve {
         let points = values.iter().map(|v| Some(Spread { middle: *v, low: v - 1.0, high: v + 1.0 }));
-        Curve { label: label.into(), points: points.collect(), is_ours: label != "theirs" }
+        Curve { label: label.into(), points: points.collect(), colour: 0, is_ours: label != "theirs" }
     }
 
     #[test]
@@ -170,6 +173,10 @@ mod tests {
         let axis = Axis::of(&[curve("a", &[-500.0, 14.0])], -100.0);
         assert_eq!((axis.from, axis.to, axis.step), (-100.0, 20.0, 20.0));
         assert_eq!(axis.y(-500.0), axis.y(-100.0));
+        let written: Vec<_> = axis.lines().map(|(_, written)| written).collect();
+        assert_eq!(written, ["-100", "-80", "-60", "-40", "-20", "0", "20"]);
+        let fine = Axis::of(&[curve("a", &[0.0, 1.0])], f64::MIN);
+        assert_eq!(fine.lines().nth(1).unwrap().1, "-0.5");
         let none = Axis::of(&[], f64::MIN);
         assert!(none.to > none.from && none.step > 0.0);
     }

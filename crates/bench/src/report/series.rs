@@ -23,12 +23,13 @@ pub(super) fn is_all_of(results: &Results) -> bool {
 }
 
 fn each(results: &Results) -> impl Iterator<Item = Series<'_>> {
-    [Operation::Read, Operation::Write].into_iter().map(move |operation| {
+    let of = |operation| {
         let is_of_it = |measure: &&Measure| measure.point.is_some_and(|point| point.operation == operation);
         let mut measures: Vec<&Measure> = results.measures.iter().filter(is_of_it).collect();
         measures.sort_by_key(|measure| measure.point.map(|point| point.block_size));
         Series { results, operation, measures }
-    })
+    };
+    [Operation::Read, Operation::Write].map(of).into_iter().filter(|series| !series.measures.is_empty())
 }
 
 /// Throughput, and what it is beside the yardstick's.
@@ -158,13 +159,120 @@ impl Series<'_> {
         document: &mut Document,
         point: impl Fn(&str, &str) -> Option<Spread>,
     ) {
-        let curve = |subject: &Subject| {
+        let curve = |(colour, subject): (usize, &Subject)| {
             let points: Vec<_> = self.measures.iter().map(|measure| point(&subject.name, &measure.name)).collect();
             let known = points.iter().any(Option::is_some);
-            known.then(|| Curve { label: subject.name.clone(), points, is_ours: subject.is_ours })
+            known.then(|| Curve { label: subject.name.clone(), points, colour, is_ours: subject.is_ours })
         };
-        let all: Vec<Curve> = self.results.subjects.iter().filter_map(curve).collect();
+        let all: Vec<Curve> = self.results.subjects.iter().enumerate().filter_map(curve).collect();
         let svg = curves(title, &self.sizes(), &all, least);
         document.push(Block::Plot { name: format!("plots/{name}.svg"), title: title.to_owned(), svg });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Machine, Point, Sample, Target};
+
+    const KIB: u64 = 1 << 10;
+
+    /// Two sizes of reads, two rounds, and `ours` and `theirs` in both; `ours` is half as fast at 8 KiB.
+    fn results() -> Results {
+        let subject = |name: &str| Subject {
+            name: name.into(),
+            what: String::new(),
+            is_ours: name == "ours",
+            commands: Vec::new(),
+            peak_memory: 0,
+            remarks: Vec::new(),
+        };
+        let measure = |size: u64| Measure {
+            name: format!("read-{size}"),
+            title: String::new(),
+            unit: "MiB/s".into(),
+            command: String::new(),
+            point: Some(Point { operation: Operation::Read, block_size: size }),
+        };
+        let sample = |subject: &str, size: u64, round, value| Sample {
+            subject: subject.into(),
+            measure: format!("read-{size}"),
+            round,
+            value,
+            p99_latency: 2000.0,
+            processor_time: 1.5 * value,
+        };
+        let samples = (1..=2).flat_map(|round| {
+            let value = 100.0 * f64::from(round);
+            let all = [("ours", 4, 1.1), ("ours", 8, 0.5), ("theirs", 4, 1.0), ("theirs", 8, 1.0)];
+            all.map(|(subject, kib, times)| sample(subject, kib * KIB, round, value * times))
+        });
+        Results {
+            title: String::new(),
+            machine: Machine::default(),
+            settings: Vec::new(),
+            notes: Vec::new(),
+            rounds: 2,
+            quick: false,
+            subjects: vec![subject("ours"), subject("theirs")],
+            // Tables go from small to large whatever was measured first.
+            measures: vec![measure(8 * KIB), measure(4 * KIB)],
+            samples: samples.collect(),
+            left_out: Vec::new(),
+        }
+    }
+
+    fn outcome(results: &Results, subject: &str, kib: u64, goal: Goal) -> Outcome {
+        let measure = format!("read-{}", kib * KIB);
+        Target { subject: subject.into(), peer: "theirs".into(), measure, goal }.judge(results)
+    }
+
+    #[test]
+    fn tables_have_a_column_for_each_size() {
+        let mut document = Document::new("");
+        figures(&results(), "theirs", &mut document);
+        efforts(&results(), &mut document);
+        let text = document.to_markdown();
+        for row in [
+            "| Subject | 4 KiB | 8 KiB |",
+            "| ours | 165 (110 to 220) | 75.0 (50.0 to 100) |",
+            "| ours | 1.10 (1.10 to 1.10) | 0.50 (0.50 to 0.50) |",
+            "| ours | 248 | 112 |",
+            "| ours | 2.00 | 2.00 |",
+        ] {
+            assert!(text.contains(row), "{row} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_yardstick_has_throughput_and_no_overhead() {
+        let mut document = Document::new("");
+        plots(&results(), "theirs", &mut document);
+        let svgs: Vec<_> = document.plots().collect();
+        let svg = |name: &str| svgs.iter().find(|(found, _)| *found == format!("plots/{name}.svg")).unwrap().1;
+        assert_eq!(svg("throughput-read").matches("<circle").count(), 4);
+        assert_eq!(svg("overhead-read").matches("<circle").count(), 2);
+    }
+
+    #[test]
+    fn targets_that_differ_by_size_share_a_row_with_the_worst() {
+        let results = results();
+        let outcomes = [
+            outcome(&results, "ours", 4, Goal::AtLeast(1.0)),
+            outcome(&results, "ours", 8, Goal::AtLeast(1.0)),
+            outcome(&results, "ours", 4, Goal::ProcessorTimeAtMost(1.0)),
+            outcome(&results, "ours", 8, Goal::ProcessorTimeAtMost(1.0)),
+            outcome(&results, "absent", 4, Goal::AtLeast(1.0)),
+        ];
+        let mut document = Document::new("");
+        targets(&results, &outcomes, &mut document);
+        let text = document.to_markdown();
+        for row in [
+            "| read | ours | theirs | at least 1.00 | 0.50 (0.50 to 0.50) | 8 KiB | 1 of 2 | MISSED |",
+            "| read | ours | theirs | processor time at most 1.00 | 1.10 (1.10 to 1.10) | 4 KiB | 1 of 2 | MISSED |",
+            "| read | absent | theirs | at least 1.00 |  |  | 0 of 1 | not measured |",
+        ] {
+            assert!(text.contains(row), "{row} is not in\n{text}");
+        }
     }
 }
