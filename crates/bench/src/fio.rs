@@ -2,7 +2,6 @@
 
 mod job;
 
-use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
@@ -57,7 +56,8 @@ impl Job {
         for number in 1..=self.connections() {
             fio.arg(self.job_option(number));
             if let (true, Content::File(content)) = (self.is_write(), content) {
-                borrow_content(&mut fio, &places.run(&format!("fio-buffers-{number}")), self.in_flight(), content)?;
+                let buffers = places.make_in_memory(&format!("fio-buffers-{number}"), self.in_flight())?;
+                borrow_content(&mut fio, &buffers, self.in_flight(), content);
             }
         }
         run(&mut fio, interrupt)?;
@@ -69,13 +69,11 @@ impl Job {
 /// Makes fio write the content of a file. It has no option for that, since its patterns end at 512 bytes; but its buffers
 /// can be a shared mapping of a file, and after it has filled them with its own content, and before it begins, it runs a
 /// command, which replaces that content.
-fn borrow_content(fio: &mut Command, buffers: &Path, len: u64, content: &Path) -> Result<(), BenchError> {
-    File::create(buffers).and_then(|file| file.set_len(len)).map_err(BenchError::path(buffers))?;
+fn borrow_content(fio: &mut Command, buffers: &Path, len: u64, content: &Path) {
     fio.arg(format!("--mem=mmapshared:{}", buffers.display())).arg("--scramble_buffers=0");
     let (from, to) = (content.display(), buffers.display());
     let replace = format!("dd if={from} of={to} bs=1M iflag=count_bytes count={len} conv=notrunc status=none");
     fio.arg(format!("--exec_prerun={replace}"));
-    Ok(())
 }
 
 /// Understands fio's JSON. The NBD engine may say something before it.

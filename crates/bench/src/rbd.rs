@@ -128,7 +128,8 @@ pub fn run(options: &Options, progress: &mut Progress, interrupt: &Interrupt) ->
         results.rounds = round;
         results.machine.note_load();
     }
-    for contestant in contestants {
+    for mut contestant in contestants {
+        contestant.note_folding("after the last round", &means)?;
         results.subjects.push(described(&contestant));
         contestant.remove()?;
     }

@@ -88,12 +88,17 @@ impl Contestant {
         made.serve(means, interrupt)?;
         made.disk().fill(made.content(), means.places, interrupt)?;
         made.stop()?;
-        if let Kind::Volume(kind @ VolumeKind { fold: true, .. }) = made.subject.kind {
-            let store = means.place.open(&made.image, OpenMode::ReadOnly)?;
-            let share = volume::folded_share(&store, kind)?;
-            made.remarks.extend(share.map(|share| format!("{:.1} % of the sectors are folded", share * 100.0)));
-        }
+        made.note_folding("once it is full", means)?;
         Ok(made)
+    }
+
+    /// Notes how much of a disk that nobody serves is folded.
+    pub(super) fn note_folding(&mut self, when: &str, means: &Means<'_>) -> Result<(), BenchError> {
+        let Kind::Volume(kind @ VolumeKind { fold: true, .. }) = self.subject.kind else { return Ok(()) };
+        let store = means.place.open(&self.image, OpenMode::ReadOnly)?;
+        let share = volume::folded_share(&store, kind)?;
+        self.remarks.extend(share.map(|share| format!("{:.1} % of the sectors are folded {when}", share * 100.0)));
+        Ok(())
     }
 
     /// What is written to it.
