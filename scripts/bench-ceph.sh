@@ -14,7 +14,7 @@ out=${1:?usage: $0 DIR [OPTION...]}
 shift
 build=(cargo run --quiet --profile "${PROFILE:-release}" --package)
 
-# In a session of its own, Ctrl-C does not reach it: the benchmark removes its images first. It ends with its input.
+# Set apart by setsid(1), Ctrl-C does not reach it: the benchmark removes its images first. It ends with its input.
 coproc cluster { exec setsid "${build[@]}" sealdisk-tests --example cluster; }
 cluster_pid=$!
 read -r -u "${cluster[0]}" first || { echo 'the cluster did not start' >&2; exit 1; }
