@@ -36,6 +36,9 @@ pub enum BenchError {
         /// The last lines that it wrote.
         said: String,
     },
+    /// What was to be measured cannot be had here.
+    #[error("{0}")]
+    Unsuited(String),
     /// The settings make no sense, or a program's answer cannot be understood.
     #[error("{0}")]
     Wrong(String),

@@ -6,10 +6,12 @@
 //!
 //! ```text
 //! local      disks over NBD, measured by fio             postgres   file systems under pgbench
+//! rbd        disks over NBD on images of a Ceph cluster  disk       one that is served, one measurement of it
 //! server     a process under measurement: memory, CPU    programs   what other packages provide
 //! results    what was measured  ->  targets  ->  report  (JSON, Markdown, HTML, SVG)
 //! ```
 
+mod disk;
 mod error;
 mod fio;
 mod interrupt;
@@ -21,11 +23,13 @@ mod programs;
 mod progress;
 mod results;
 mod server;
+mod serving;
 mod statistics;
 mod targets;
 
 pub mod local;
 pub mod postgres;
+pub mod rbd;
 pub mod report;
 
 pub use error::BenchError;
@@ -33,6 +37,6 @@ pub use interrupt::Interrupt;
 pub use machine::Machine;
 pub use pass_through::{Offer, serve as serve_pass_through};
 pub use progress::Progress;
-pub use results::{LeftOut, Measure, Results, Sample, Subject};
+pub use results::{LeftOut, Measure, Operation, Point, Results, Sample, Subject};
 pub use statistics::{Ratio, Summary};
-pub use targets::{Outcome, Target, Verdict};
+pub use targets::{Goal, Outcome, Target, Verdict};

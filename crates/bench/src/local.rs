@@ -4,13 +4,13 @@ mod scenario;
 pub(crate) mod setup;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::fio::{Content, Extent, JOBS, Job};
+use crate::disk::Turn;
+use crate::fio::{Content, JOBS, Job};
 use crate::machine::Machine;
 use crate::places::{Places, drop_caches};
 use crate::programs::{CRYPTSETUP, FIO, INITDB, NBDKIT, QEMU};
-use crate::results::{LeftOut, Results, Sample, Subject};
+use crate::results::{LeftOut, Results, Subject};
 use crate::{BenchError, Interrupt, Progress, pages};
 
 use self::scenario::{SCENARIOS, Scenario};
@@ -71,6 +71,11 @@ pub fn run(options: &Options, progress: &mut Progress, interrupt: &Interrupt) ->
     run.results.subjects = contestants.into_iter().map(|contestant| contestant.subject).collect();
     progress.finish();
     Ok(run.results)
+}
+
+/// Bytes of content that are enough for every job.
+fn most_in_flight() -> u64 {
+    JOBS.into_iter().chain([Job::FILL]).map(Job::in_flight).max().unwrap_or(0)
 }
 
 fn check_only(only: &[String]) -> Result<(), BenchError> {
@@ -149,15 +154,15 @@ impl Run<'_> {
         };
         let mut contestant = Contestant { setup, subject, pages };
         let server = contestant.setup.serve(&self.places, interrupt)?;
-        Job::FILL.run(&self.places, &server.uri, contestant.content(), Extent::Disk, 1, interrupt)?;
-        server.process.stop()?;
+        server.fill(contestant.content(), &self.places, interrupt)?;
+        server.stop()?;
         contestant.subject.remarks.extend(contestant.setup.remarks(interrupt)?);
         Ok(contestant)
     }
 
     fn pages(&mut self, interrupt: &Interrupt) -> Result<&Path, BenchError> {
         if self.pages.is_none() {
-            self.pages = Some(pages::make(&self.places, interrupt)?);
+            self.pages = Some(pages::make(most_in_flight(), &self.places, interrupt)?);
         }
         Ok(self.pages.as_deref().expect("made just above"))
     }
@@ -173,25 +178,12 @@ impl Run<'_> {
         drop_caches();
         let name = contestant.subject.name.clone();
         let server = contestant.setup.serve(&self.places, interrupt)?;
-        let time = Extent::Time(Duration::from_secs(self.options.seconds));
-        let mut peak = 0;
         for job in JOBS {
-            progress.step(&format!("round {round}: {name}, {}", job.name));
-            let before = server.process.processor_time();
-            let result = job.run(&self.places, &server.uri, contestant.content(), time, round, interrupt)?;
-            let used = server.process.processor_time().saturating_sub(before);
-            peak = peak.max(server.process.peak_memory());
-            self.results.samples.push(Sample {
-                subject: name.clone(),
-                measure: job.name.to_owned(),
-                round,
-                value: job.value(&result),
-                p99_latency: result.p99_latency,
-                processor_time: used.as_secs_f64() * 1e6 / result.operations as f64,
-            });
+            progress.step(&format!("round {round}: {name}, {}", job.name()));
+            let turn = Turn { job, content: contestant.content(), seconds: self.options.seconds, round };
+            self.results.samples.push(server.measure(&name, turn, &self.places, interrupt)?);
         }
-        server.process.stop()?;
-        contestant.subject.peak_memory = contestant.subject.peak_memory.max(peak);
-        Ok(())
+        contestant.subject.peak_memory = contestant.subject.peak_memory.max(server.peak_memory());
+        server.stop()
     }
 }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::fio::MOST_IN_FLIGHT;
 use crate::places::Places;
 use crate::postgres::cluster::{Cluster, Setting};
 use crate::{BenchError, Interrupt};
@@ -14,8 +13,9 @@ const PAGE: usize = 8192;
 /// log; a prime, so that every page comes up.
 const STRIDE: usize = 211;
 
-/// Makes a small cluster, changes some rows, and returns a file of pages of its tables, indexes and log.
-pub(crate) fn make(places: &Places, interrupt: &Interrupt) -> Result<PathBuf, BenchError> {
+/// Makes a small cluster, changes some rows, and returns a file of at least `len` bytes: pages of its tables, indexes and
+/// log.
+pub(crate) fn make(len: u64, places: &Places, interrupt: &Interrupt) -> Result<PathBuf, BenchError> {
     let cluster = Cluster::create(&places.run("pages-cluster"), places, interrupt)?;
     let server = cluster.start(&[Setting::SMALL], interrupt)?;
     cluster.pgbench(&["-i", "-q", "-s", "1"], interrupt)?;
@@ -34,7 +34,7 @@ pub(crate) fn make(places: &Places, interrupt: &Interrupt) -> Result<PathBuf, Be
         pages.extend(content.chunks_exact(PAGE).filter(|page| page.iter().any(|byte| *byte != 0)).map(<[u8]>::to_vec));
     }
     let file = places.run("pages");
-    fs::write(&file, mixed(&pages, MOST_IN_FLIGHT as usize)).map_err(BenchError::path(&file))?;
+    fs::write(&file, mixed(&pages, len as usize)).map_err(BenchError::path(&file))?;
     cluster.remove()?;
     Ok(file)
 }

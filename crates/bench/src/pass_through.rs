@@ -3,19 +3,17 @@
 //! It has no key, no seals, no journal and no memory of its own: what a client writes is in the file when the write
 //! returns. It cannot be formatted or attached; only a benchmark serves it, on a file of its own.
 
-use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use sealdisk_export::fuse::{FuseExport, FuseOptions};
-use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
-use sealdisk_export::{Disk, Export, ExportError, Helper, LoopOptions, ReadQueue, become_io_flusher};
+use sealdisk_export::{Disk, Helper, LoopOptions, ReadQueue, become_io_flusher};
 use sealdisk_store::{AlignedBuf, FileStore, OpenMode, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, StoreRange};
 use sealdisk_volume::{Allocation, FinishedRead, ReadRequest, Space, VolumeError, WriteRequest};
 
+use crate::serving::{exported, offer_nbd, serve_until_asked};
 use crate::{BenchError, Interrupt};
 
 /// What reports and errors call it.
@@ -137,31 +135,20 @@ pub enum Offer {
 /// must not.
 pub fn serve(file: &Path, offer: &Offer, helper: &Helper, interrupt: &Interrupt) -> Result<(), BenchError> {
     let wrong = |error: &dyn std::fmt::Display| BenchError::Wrong(format!("{}: {error}", file.display()));
-    let exported = |error: ExportError| BenchError::Io { what: error.what, source: error.source };
     let store = FileStore::open(file, OpenMode::ReadWrite).map_err(|e| wrong(&e))?;
     let size = store.size().map_err(|e| wrong(&e))?;
     // As for an attached volume; without the right to, it works all the same.
     let _ = become_io_flusher();
     let disk: Arc<dyn Disk> = Arc::new(PassThrough { store: Arc::new(store), size });
-    let mut export: Box<dyn Export> = match offer {
-        Offer::Nbd(socket) => {
-            let address = ListenAddress::Unix(socket.clone());
-            let options = NbdOptions { name: "disk".to_owned(), ..NbdOptions::default() };
-            Box::new(NbdExport::start(Arc::clone(&disk), &address, options).map_err(exported)?)
-        }
+    let export = match offer {
+        Offer::Nbd(socket) => offer_nbd(Arc::clone(&disk), socket)?,
         Offer::Fuse(folder) => {
             let mut export = FuseExport::mount(Arc::clone(&disk), folder, &FuseOptions::default()).map_err(exported)?;
             export.attach_loop(&LoopOptions::default(), helper).map_err(exported)?;
             Box::new(export)
         }
     };
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", export.address()).and_then(|()| out.flush()).map_err(BenchError::io("standard output"))?;
-    while interrupt.check().is_ok() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    export.release().map_err(exported)?;
-    export.stop().map_err(exported)?;
+    serve_until_asked(export, interrupt)?;
     disk.flush().map_err(|e| wrong(&e))
 }
 

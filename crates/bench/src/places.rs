@@ -6,17 +6,23 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use tempfile::TempDir;
 
 use crate::BenchError;
 use crate::programs::as_typed;
 
-/// Two folders that go when this is dropped.
+/// Where files can lie in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// Folders that go when this is dropped.
 pub(crate) struct Places {
     /// On the file system that is measured: volumes, images.
     data: TempDir,
     /// Sockets, logs, mount points. Elsewhere, because the path of a socket must be short.
     run: TempDir,
+    /// In memory, where that can be had.
+    memory: Option<TempDir>,
 }
 
 impl Places {
@@ -26,12 +32,13 @@ impl Places {
         let data = data.map_err(BenchError::path(folder))?;
         let run = tempfile::Builder::new().prefix("sealdisk-bench-").tempdir();
         let run = run.map_err(BenchError::io("making a temporary folder"))?;
+        let memory = tempfile::Builder::new().prefix("sealdisk-bench-").tempdir_in(MEMORY).ok();
         // The database's user passes through.
         for place in [&data, &run] {
             let passable = fs::Permissions::from_mode(0o711);
             fs::set_permissions(place.path(), passable).map_err(BenchError::path(place.path()))?;
         }
-        let places = Self { data, run };
+        let places = Self { data, run, memory };
         places.write_key()?;
         Ok(places)
     }
@@ -49,6 +56,22 @@ impl Places {
     /// The folder of what is not measured.
     pub(crate) fn run_folder(&self) -> &Path {
         self.run.path()
+    }
+
+    /// Makes a file of `len` bytes, in memory if there is room: nobody writes that back while something is measured.
+    pub(crate) fn make_in_memory(&self, name: &str, len: u64) -> Result<PathBuf, BenchError> {
+        if let Some(memory) = &self.memory {
+            let path = memory.path().join(name);
+            // Whoever touches a page of a mapped file for which there is no room is killed: room is taken now.
+            let made = File::create(&path).and_then(|file| Ok(fallocate(file, FallocateFlags::empty(), 0, len)?));
+            if made.is_ok() {
+                return Ok(path);
+            }
+            let _ = fs::remove_file(&path);
+        }
+        let path = self.run(name);
+        File::create(&path).and_then(|file| file.set_len(len)).map_err(BenchError::path(&path))?;
+        Ok(path)
     }
 
     /// A key file that every program reads alike: letters and no newline.
@@ -92,6 +115,19 @@ pub(crate) fn drop_caches() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_fit_into_memory_is_made_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::new(folder.path()).unwrap();
+        let made = places.make_in_memory("a", 8192).unwrap();
+        assert_eq!(fs::metadata(&made).unwrap().len(), 8192);
+        let too_large = 1 << 42;
+        let elsewhere = places.make_in_memory("b", too_large).unwrap();
+        assert!(elsewhere.starts_with(places.run_folder()) && fs::metadata(elsewhere).unwrap().len() == too_large);
+        drop(places);
+        assert!(!made.exists());
+    }
 
     #[test]
     fn commands_are_shown_without_the_folders_of_a_run_and_nothing_is_left() {

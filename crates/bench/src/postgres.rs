@@ -60,7 +60,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// What is to be reached.
 pub fn targets() -> Vec<Target> {
-    let beside = |peer, at_least| Target { subject: "sealed-fold", peer, measure: MEASURE, at_least };
+    let beside = |peer: &str, least| Target::at_least(least, "sealed-fold", peer, MEASURE);
     vec![beside("pass-through", 0.95), beside("plain-loop", 0.90), beside("qemu-luks", 1.0), beside("gocryptfs", 1.0)]
 }
 
@@ -169,6 +169,7 @@ fn empty_results(options: &Options, machine: Machine) -> Results {
             title: format!("pgbench, TPC-B-like, {CLIENTS} clients"),
             unit: "transactions/s".to_owned(),
             command: format!("pgbench -n {}", pgbench_arguments(&seconds).join(" ")),
+            point: None,
         }],
         samples: Vec::new(),
         left_out: Vec::new(),

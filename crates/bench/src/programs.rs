@@ -59,6 +59,10 @@ impl Program {
 
 pub(crate) const FIO: Program = Program::new("fio", "fio", "--version");
 pub(crate) const QEMU: Program = Program::new("qemu-storage-daemon", "qemu-system-common", "--version");
+/// QEMU's driver for RBD is a part of it that lies in a package of its own.
+pub(crate) const QEMU_RBD: Program = Program { package: "qemu-block-extra", ..QEMU };
+pub(crate) const CEPH: Program = Program::new("ceph", "ceph-common", "--version");
+pub(crate) const RBD: Program = Program::new("rbd", "ceph-common", "--version");
 pub(crate) const NBDKIT: Program = Program::new("nbdkit", "nbdkit", "--version");
 pub(crate) const CRYPTSETUP: Program = Program::new("cryptsetup", "cryptsetup-bin", "--version");
 pub(crate) const GOCRYPTFS: Program = Program::new("gocryptfs", "gocryptfs", "-version");

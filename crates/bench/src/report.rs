@@ -1,7 +1,11 @@
-//! Reports: JSON for programs; Markdown, HTML and plots for people.
+//! Reports: JSON and CSV for programs; Markdown, HTML and plots for people.
 
+mod circumstances;
+mod csv;
+mod curves;
 mod document;
 mod plot;
+mod series;
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +54,7 @@ impl<'a> Report<'a> {
         &self.outcomes
     }
 
-    /// Writes `data.json`, `report.md`, `report.html` and the plots into `folder`, which is made.
+    /// Writes `data.json`, `data.csv`, `report.md`, `report.html` and the plots into `folder`, which is made.
     pub fn write(&self, folder: &Path) -> Result<(), BenchError> {
         let plots = folder.join("plots");
         fs::create_dir_all(&plots).map_err(BenchError::path(&plots))?;
@@ -60,6 +64,7 @@ impl<'a> Report<'a> {
         };
         let document = self.document();
         write("data.json", self.json())?;
+        write("data.csv", csv::samples(self.results))?;
         write("report.md", document.to_markdown())?;
         write("report.html", document.to_html())?;
         document.plots().try_for_each(|(name, svg)| write(name, svg.to_owned()))
@@ -108,7 +113,7 @@ impl<'a> Report<'a> {
         self.plots(&mut document);
         self.memory(&mut document);
         self.efforts(&mut document);
-        self.circumstances(&mut document);
+        circumstances::describe(self.results, &mut document);
         document
     }
 
@@ -120,25 +125,37 @@ impl<'a> Report<'a> {
 
     fn targets(&self, document: &mut Document) {
         document.push(Block::Heading("Targets".into()));
-        let header = ["Measure", "Subject", "Beside", "At least", "Ratio of medians", "Round by round", "Verdict"];
+        if self.is_series() {
+            series::targets(self.results, &self.outcomes, document);
+        } else {
+            self.target_by_target(document);
+        }
+        let of = |verdict| self.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
+        let [met, missed, unknown] = [Verdict::Met, Verdict::Missed, Verdict::NotMeasured].map(of);
+        document.push(Block::Text(format!("{met} met, {missed} missed, {unknown} not measured.")));
+    }
+
+    /// Whether everything was measured at many sizes: a table or a plot for each measure would be too many.
+    fn is_series(&self) -> bool {
+        series::is_all_of(self.results)
+    }
+
+    fn target_by_target(&self, document: &mut Document) {
+        let header = ["Measure", "Subject", "Beside", "Goal", "Ratio of medians", "Round by round", "Verdict"];
         let rows = self.outcomes.iter().map(|outcome| {
             let target = &outcome.target;
             let [ratio, spread] = ratio_cells(outcome.ratio);
             vec![
-                self.title_of(target.measure),
-                target.subject.into(),
-                target.peer.into(),
-                format!("{:.2}", target.at_least),
+                self.title_of(&target.measure),
+                target.subject.clone(),
+                target.peer.clone(),
+                target.goal.to_string(),
                 ratio,
                 spread,
                 outcome.verdict.to_string(),
             ]
         });
         document.push(Block::table(header, rows));
-        let missed = self.outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Missed).count();
-        let met = self.outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Met).count();
-        let unknown = self.outcomes.len() - met - missed;
-        document.push(Block::Text(format!("{met} met, {missed} missed, {unknown} not measured.")));
     }
 
     fn title_of(&self, measure: &str) -> String {
@@ -147,6 +164,9 @@ impl<'a> Report<'a> {
     }
 
     fn figures(&self, document: &mut Document) {
+        if self.is_series() {
+            return series::figures(self.results, self.yardstick, document);
+        }
         let beside = format!("Ratio to {}", self.yardstick);
         for measure in &self.results.measures {
             document.push(Block::Heading(measure.title.clone()));
@@ -162,6 +182,9 @@ impl<'a> Report<'a> {
     }
 
     fn plots(&self, document: &mut Document) {
+        if self.is_series() {
+            return series::plots(self.results, self.yardstick, document);
+        }
         for measure in &self.results.measures {
             let bars = self.results.subjects.iter().filter_map(|subject| {
                 Some(plot::Bar {
@@ -194,6 +217,9 @@ impl<'a> Report<'a> {
     }
 
     fn efforts(&self, document: &mut Document) {
+        if self.is_series() {
+            return series::efforts(self.results, document);
+        }
         document.push(Block::Heading("Processor time and latency".into()));
         document.push(Block::Text(
             "Medians: microseconds of processor time of the serving process for one operation, and microseconds that 99 \
@@ -214,39 +240,6 @@ impl<'a> Report<'a> {
             row
         });
         document.push(Block::table(header.iter().map(String::as_str), rows));
-    }
-
-    fn circumstances(&self, document: &mut Document) {
-        let machine = &self.results.machine;
-        document.push(Block::Heading("Machine and settings".into()));
-        let virtual_or_not = if machine.is_virtual { "virtual machine" } else { "physical machine" };
-        let load = machine.load.iter().map(|load| format!("{load:.1}")).collect::<Vec<_>>().join(", ");
-        let mut rows = vec![
-            vec!["processor".to_owned(), format!("{} x {}, {virtual_or_not}", machine.processors, machine.processor)],
-            vec!["instructions".to_owned(), machine.instructions.join(", ")],
-            vec!["memory".to_owned(), format!("{:.1} GiB", mib(machine.memory) / 1024.0)],
-            vec!["kernel".to_owned(), machine.kernel.clone()],
-            vec!["system".to_owned(), machine.system.clone()],
-            vec!["file system".to_owned(), machine.file_system.clone()],
-            vec!["load average, before and after each round".to_owned(), load],
-        ];
-        rows.extend(machine.versions.iter().map(|(name, version)| vec![name.clone(), version.clone()]));
-        rows.extend(self.results.settings.iter().map(|(name, value)| vec![name.clone(), value.clone()]));
-        document.push(Block::table(["", ""], rows));
-        for note in &self.results.notes {
-            document.push(Block::Text(note.clone()));
-        }
-        document.push(Block::Heading("Commands".into()));
-        document.push(Block::Text("DIR is on the file system that is measured, RUN is not.".into()));
-        for measure in &self.results.measures {
-            document.push(Block::Text(format!("{}:", measure.name)));
-            document.push(Block::Code(measure.command.clone()));
-        }
-        for subject in &self.results.subjects {
-            let remarks = subject.remarks.iter().map(|remark| format!(" {remark}.")).collect::<String>();
-            document.push(Block::Text(format!("{}: {}.{remarks}", subject.name, subject.what)));
-            document.push(Block::Code(subject.commands.join("\n")));
-        }
     }
 }
 
@@ -280,8 +273,13 @@ mod tests {
     }
 
     fn results() -> Results {
-        let measure =
-            Measure { name: "m".into(), title: "the load".into(), unit: "IOPS".into(), command: "load --hard".into() };
+        let measure = Measure {
+            name: "m".into(),
+            title: "the load".into(),
+            unit: "IOPS".into(),
+            command: "load --hard".into(),
+            point: None,
+        };
         let sample = |subject: &str, round, value| Sample {
             subject: subject.into(),
             measure: "m".into(),
@@ -309,8 +307,8 @@ mod tests {
         }
     }
 
-    const fn target(peer: &'static str, at_least: f64) -> Target {
-        Target { subject: "ours", peer, measure: "m", at_least }
+    fn target(peer: &str, least: f64) -> Target {
+        Target::at_least(least, "ours", peer, "m")
     }
 
     #[test]
@@ -323,7 +321,7 @@ mod tests {
         let text = report.document().to_markdown();
         for line in [
             "> **absent is LEFT OUT: install it.**",
-            "| the load | ours | theirs | 2.00 | 1.91 | 1.83 to 2.00 | MISSED |",
+            "| the load | ours | theirs | at least 2.00 | 1.91 | 1.83 to 2.00 | MISSED |",
             "1 met, 1 missed, 1 not measured.",
             "| ours | 210 | 200 | 220 | 1.91 | 1.83 to 2.00 |",
             "| ours | 300 MiB | MISSED |",
@@ -351,7 +349,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let results = results();
         Report::new(&results, &[], "theirs").write(&folder.path().join("new")).unwrap();
-        for file in ["data.json", "report.md", "report.html", "plots/m.svg"] {
+        for file in ["data.json", "data.csv", "report.md", "report.html", "plots/m.svg"] {
             assert!(fs::metadata(folder.path().join("new").join(file)).unwrap().len() > 0);
         }
         let html = fs::read_to_string(folder.path().join("new/report.html")).unwrap();

@@ -57,6 +57,37 @@ pub struct Measure {
     pub unit: String,
     /// What was run.
     pub command: String,
+    /// Its place in a series, if it belongs to one.
+    #[serde(flatten)]
+    pub point: Option<Point>,
+}
+
+/// A place in a series of measures that differ by size only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Point {
+    /// What is done.
+    pub operation: Operation,
+    /// Bytes of one operation.
+    pub block_size: u64,
+}
+
+/// What is done to a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
 }
 
 /// One measurement.
@@ -108,6 +139,11 @@ impl Results {
     /// The median of a subject's latency at the 99th percentile.
     pub fn p99_latency(&self, subject: &str, measure: &str) -> Option<f64> {
         Summary::of(self.samples_of(subject, measure).map(|sample| sample.p99_latency)).map(|s| s.median)
+    }
+
+    /// A subject's processor time for an operation, by round.
+    pub fn processor_times(&self, subject: &str, measure: &str) -> Vec<(u32, f64)> {
+        self.samples_of(subject, measure).map(|sample| (sample.round, sample.processor_time)).collect()
     }
 
     /// One subject over another.

@@ -38,7 +38,7 @@ impl Place {
     }
 
     fn report(&self) -> Value {
-        for file in ["report.md", "report.html"] {
+        for file in ["data.csv", "report.md", "report.html"] {
             assert!(fs::metadata(self.path("report").join(file)).unwrap().len() > 0);
         }
         serde_json::from_slice(&fs::read(self.path("report/data.json")).unwrap()).unwrap()

@@ -1,6 +1,6 @@
 //! Who takes part, and what Sealdisk wants to reach.
 
-use crate::fio::{RANDOM_READ, RANDOM_WRITE, SEQUENTIAL_READ, SEQUENTIAL_WRITE};
+use crate::fio::{Job, RANDOM_READ, RANDOM_WRITE, SEQUENTIAL_READ, SEQUENTIAL_WRITE};
 use crate::targets::Target;
 
 /// A disk that is measured.
@@ -74,13 +74,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// What is to be reached, all of it beside qemu-storage-daemon's LUKS.
 pub fn targets() -> Vec<Target> {
-    let target = |subject, measure, at_least| Target { subject, peer: "qemu-luks", measure, at_least };
-    let [read, write] = [RANDOM_READ.name, RANDOM_WRITE.name];
-    let [long_read, long_write] = [SEQUENTIAL_READ.name, SEQUENTIAL_WRITE.name];
-    let sealed = [(read, 2.0), (long_read, 2.0), (write, 1.5), (long_write, 2.0)];
-    let mut targets: Vec<_> = sealed.map(|(measure, least)| target("aegis-256", measure, least)).into();
-    targets.push(target("aegis-256-fold", write, 2.0));
-    targets.extend([read, long_read, write, long_write].map(|measure| target("aes-256-xts", measure, 3.0)));
+    let target = |subject: &str, job: Job, least| Target::at_least(least, subject, "qemu-luks", job.name());
+    let sealed = [(RANDOM_READ, 2.0), (SEQUENTIAL_READ, 2.0), (RANDOM_WRITE, 1.5), (SEQUENTIAL_WRITE, 2.0)];
+    let mut targets: Vec<_> = sealed.map(|(job, least)| target("aegis-256", job, least)).into();
+    targets.push(target("aegis-256-fold", RANDOM_WRITE, 2.0));
+    let all = [RANDOM_READ, SEQUENTIAL_READ, RANDOM_WRITE, SEQUENTIAL_WRITE];
+    targets.extend(all.map(|job| target("aes-256-xts", job, 3.0)));
     targets
 }
 
@@ -97,7 +96,7 @@ mod tests {
         assert_eq!(all.len(), SCENARIOS.len());
         for target in targets() {
             assert!(names().any(|name| name == target.subject) && names().any(|name| name == target.peer));
-            assert!(JOBS.iter().any(|job| job.name == target.measure));
+            assert!(JOBS.iter().any(|job| job.name() == target.measure));
         }
     }
 }

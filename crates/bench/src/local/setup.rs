@@ -1,13 +1,12 @@
 //! A scenario's disk: made once, served by a new process each round.
 
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::scenario::{Kind, Scenario};
+use crate::disk::ServedDisk;
 use crate::places::{Places, sparse_file};
 use crate::programs::{CRYPTSETUP, NBDKIT, QEMU, run};
-use crate::server::Server;
 use crate::{BenchError, Interrupt};
 
 /// Bytes that a LUKS1 header takes before the data, with room to spare.
@@ -19,12 +18,6 @@ pub(super) struct Setup {
     sealdisk: PathBuf,
     file: PathBuf,
     commands: Vec<String>,
-}
-
-/// A disk that is being served.
-pub(super) struct Served {
-    pub(super) process: Server,
-    pub(super) uri: String,
 }
 
 impl Setup {
@@ -99,13 +92,8 @@ impl Setup {
     }
 
     /// Serves the disk, and waits until it can be reached.
-    pub(super) fn serve(&self, places: &Places, interrupt: &Interrupt) -> Result<Served, BenchError> {
-        let socket = self.socket(places);
-        // Some servers leave theirs behind, and do not start where one is.
-        let _ = std::fs::remove_file(&socket);
-        let mut process = Server::start(&mut self.server(places)?, places.run_folder(), self.scenario.name)?;
-        process.wait_for(interrupt, || UnixStream::connect(&socket).ok().map(drop))?;
-        Ok(Served { process, uri: format!("nbd+unix:///disk?socket={}", socket.display()) })
+    pub(super) fn serve(&self, places: &Places, interrupt: &Interrupt) -> Result<ServedDisk, BenchError> {
+        ServedDisk::start(&mut self.server(places)?, self.scenario.name, &self.socket(places), places, interrupt)
     }
 
     /// What else there is to say of the disk once it is full.

@@ -4,11 +4,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use sealdisk_bench::report::Report;
-use sealdisk_bench::{BenchError, Interrupt, Offer, Progress, Results, Target, Verdict, local, postgres};
+use sealdisk_bench::{BenchError, Interrupt, Offer, Progress, Results, Target, Verdict, local, postgres, rbd};
+use sealdisk_rados::{Credentials, ImageName};
 
-use crate::arguments::bench::{Bench, Common, PassThrough};
+use crate::arguments::bench::{Bench, CephPool, Common, PassThrough, Rbd, ServedImage};
 use crate::failure::{Failure, Kind};
 use crate::helper::helper;
+use crate::memory;
 use crate::output;
 use crate::size::ByteSize;
 
@@ -22,14 +24,12 @@ pub fn run(bench: &Bench, quiet: bool) -> Result<(), Failure> {
         Bench::Local(options) => {
             let quick = options.common.quick;
             let size = options.size.unwrap_or(ByteSize(if quick { 64 << 20 } else { 2 << 30 }));
-            if size < LEAST_SIZE || !size.0.is_multiple_of(1 << 20) {
-                return Err(Failure::usage(format_args!("--size is {LEAST_SIZE} or more, in whole MiB")));
-            }
+            check_size(size)?;
             let settings = local::Options {
                 sealdisk: own_program()?,
-                folder: absolute(&options.common.dir)?,
+                folder: absolute(&options.files.dir)?,
                 size: size.0,
-                rounds: options.common.rounds(),
+                rounds: options.common.rounds(options.files.rounds),
                 seconds: options.seconds.unwrap_or(if quick { 1 } else { 5 }),
                 only: options.common.only.clone(),
                 quick,
@@ -42,9 +42,9 @@ pub fn run(bench: &Bench, quiet: bool) -> Result<(), Failure> {
             let quick = options.common.quick;
             let settings = postgres::Options {
                 sealdisk: own_program()?,
-                folder: absolute(&options.common.dir)?,
+                folder: absolute(&options.files.dir)?,
                 scale: options.scale.unwrap_or(if quick { 10 } else { 100 }),
-                rounds: options.common.rounds(),
+                rounds: options.common.rounds(options.files.rounds),
                 seconds: options.seconds.unwrap_or(if quick { 3 } else { 30 }),
                 only: options.common.only.clone(),
                 quick,
@@ -53,6 +53,8 @@ pub fn run(bench: &Bench, quiet: bool) -> Result<(), Failure> {
             let results = postgres::run(&settings, &mut progress, &interrupt)?;
             options.common.report(&results, &postgres::targets(), "plain-loop", &progress)
         }
+        Bench::Rbd(options) => run_rbd(options, quiet, &interrupt),
+        Bench::Image(options) => serve_image(options, &interrupt),
         Bench::PassThrough(PassThrough { file, socket, mount }) => {
             let offer = match (socket, mount) {
                 (Some(socket), _) => Offer::Nbd(socket.clone()),
@@ -64,9 +66,74 @@ pub fn run(bench: &Bench, quiet: bool) -> Result<(), Failure> {
     }
 }
 
+fn run_rbd(options: &Rbd, quiet: bool, interrupt: &Interrupt) -> Result<(), Failure> {
+    let quick = options.common.quick;
+    let size = options.size.unwrap_or(ByteSize(if quick { 128 << 20 } else { 1 << 30 }));
+    check_size(size)?;
+    let settings = rbd::Options {
+        sealdisk: own_program()?,
+        credentials: options.pool.credentials()?,
+        pool: options.pool.pool.clone(),
+        size: size.0,
+        block_sizes: block_sizes(&options.block_sizes, quick)?,
+        cipher: options.cipher,
+        memory: options.memory.0,
+        rounds: options.common.rounds(options.rounds),
+        seconds: options.seconds.unwrap_or(if quick { 1 } else { 4 }),
+        only: options.common.only.clone(),
+        quick,
+    };
+    // What is too little is to be said now, and not by the first server.
+    memory::of_volume(options.memory)?;
+    let mut progress = options.common.progress(quiet);
+    let results = rbd::run(&settings, &mut progress, interrupt)?;
+    options.common.report(&results, &rbd::targets(&settings.block_sizes), rbd::BASELINE, &progress)
+}
+
+/// The sizes of operations to measure, in order.
+fn block_sizes(asked: &[ByteSize], quick: bool) -> Result<Vec<u64>, Failure> {
+    if let Some(wrong) = asked.iter().find(|size| !rbd::BLOCK_SIZES.contains(&size.0)) {
+        return Err(Failure::usage(format_args!("--block-sizes {wrong}: powers of two from 4K to 4M are measured")));
+    }
+    let quick_ones = |size: u64| [4 << 10, 64 << 10, 1 << 20, 4 << 20].contains(&size);
+    let wanted =
+        |size: u64| if asked.is_empty() { !quick || quick_ones(size) } else { asked.contains(&ByteSize(size)) };
+    Ok(rbd::BLOCK_SIZES.into_iter().filter(|size| wanted(*size)).collect())
+}
+
+fn serve_image(options: &ServedImage, interrupt: &Interrupt) -> Result<(), Failure> {
+    // As for an attached volume.
+    memory::bound_arenas();
+    let ServedImage { pool, image, cipher, layout, fold, memory, key_file, socket } = options;
+    let image = ImageName { pool: pool.pool.clone(), namespace: String::new(), image: image.clone(), snapshot: None };
+    let served = rbd::ServedVolume {
+        image,
+        credentials: pool.credentials()?,
+        kind: rbd::VolumeKind { cipher: *cipher, layout: *layout, fold: *fold },
+        key: key_file.clone(),
+        socket: socket.clone(),
+        memory: memory::of_volume(*memory)?,
+    };
+    Ok(rbd::serve(&served, interrupt)?)
+}
+
+impl CephPool {
+    fn credentials(&self) -> Result<Credentials, Failure> {
+        let absolute = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
+        Ok(Credentials { conf: absolute(&self.conf)?, id: self.id.clone(), keyring: absolute(&self.keyring)? })
+    }
+}
+
+fn check_size(size: ByteSize) -> Result<(), Failure> {
+    if size < LEAST_SIZE || !size.0.is_multiple_of(1 << 20) {
+        return Err(Failure::usage(format_args!("--size is {LEAST_SIZE} or more, in whole MiB")));
+    }
+    Ok(())
+}
+
 impl Common {
-    fn rounds(&self) -> u32 {
-        if self.quick { 1 } else { self.rounds }
+    fn rounds(&self, rounds: u32) -> u32 {
+        if self.quick { 1 } else { rounds }
     }
 
     fn progress(&self, quiet: bool) -> Progress {
