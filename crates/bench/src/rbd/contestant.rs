@@ -65,7 +65,7 @@ impl Contestant {
         interrupt: &Interrupt,
     ) -> Result<Self, BenchError> {
         let room = match subject.kind {
-            Kind::Volume(kind) => Volume::store_size(&kind.payload(), means.size),
+            Kind::Volume(kind) => Volume::object_store_size(&kind.payload(), means.size),
             Kind::Librbd { luks2: true } => means.size + LUKS2_HEADER,
             Kind::Librbd { luks2: false } => means.size,
         };
