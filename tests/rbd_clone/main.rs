@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attached;
+mod paused;
 mod random;
 mod sealed;
 mod sharing;

@@ -76,10 +76,12 @@ fn a_parent_in_the_trash_is_still_a_parent() {
     let images = Images::new(&[("trash", Kind::Replicated(2))]);
     let mut model = base(&images, "trash/parent", 4, &[0, 2]);
     images.clone("trash/parent@s", "trash/child", "");
+    let store = images.open("trash/child");
     images.rbd("snap rm --no-progress trash/parent@s");
     images.open("trash/parent").write(&[WriteExtent { offset: 0, buf: &[1; OBJECT] }]).unwrap();
     images.rbd("trash mv trash/parent");
-    let store = images.open("trash/child");
+    assert_same(&content(&*store), &model, "opened before");
+    assert_same(&images.by_store("trash/child"), &model, "opened now");
     write_both(&*store, &mut model, 100, &[7; 8]);
     assert_same(&content(&*store), &model, "child");
     assert_same(&images.by_librbd("trash/child"), &model, "child");

@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use sealdisk_cipher::CipherName;
 use sealdisk_rados::{Cluster, Credentials, RbdStore};
 use sealdisk_store::OpenMode;
-use sealdisk_units::SECTOR_SIZE;
-use sealdisk_volume::{Volume, VolumeError};
+use sealdisk_units::{ByteRange, SECTOR_SIZE};
+use sealdisk_volume::{Volume, VolumeError, WriteRequest};
 use support::images::{Images, name};
-use support::{Fixture, Random, open, read, write};
+use support::{Fixture, Random, open, read};
 
 const CONF: &str = "SEALDISK_TEST_WRITER_CONF";
 const IMAGE: &str = "SEALDISK_TEST_WRITER_IMAGE";
@@ -24,6 +24,8 @@ const SECTOR: u64 = SECTOR_SIZE as u64;
 /// Groups of sectors that are written together, all over the disk.
 const GROUPS: u64 = 75;
 const GROUP: u64 = 4;
+/// Groups whose writes are on their way together.
+const GROUPS_AT_ONCE: usize = 15;
 
 pub fn fixture() -> Fixture {
     Fixture { cipher: CipherName::Aegis256, fold: true, size: 2500 * SECTOR, journal_len: 1 << 20, atomicity: 4096 }
@@ -189,7 +191,19 @@ pub fn write_if_asked() {
 }
 
 fn write_round(volume: &Volume, round: u64) -> Result<(), VolumeError> {
-    (0..GROUPS).try_for_each(|group| write(volume, place(group), &content(group, round)))?;
+    let groups: Vec<u64> = (0..GROUPS).collect();
+    for together in groups.chunks(GROUPS_AT_ONCE) {
+        let contents: Vec<_> = together.iter().map(|group| (place(*group), content(*group, round))).collect();
+        let mut batch: Vec<_> = contents
+            .iter()
+            .map(|(offset, buf)| {
+                let range = ByteRange::checked(*offset, buf.len() as u64, volume.size()).unwrap();
+                WriteRequest::new(range, buf)
+            })
+            .collect();
+        volume.write(&mut batch);
+        batch.into_iter().try_for_each(|request| request.result)?;
+    }
     volume.flush()
 }
 

@@ -13,6 +13,7 @@
 //! shrink the image, or remove a parent that is no longer needed, while it is open here.
 
 mod copy_up;
+mod inheritance;
 mod kind;
 mod name;
 mod objects;
@@ -33,7 +34,7 @@ use crate::pool::{ObjectRead, ObjectWrite, Pool};
 use crate::{Cluster, RadosError};
 use copy_up::Touched;
 use kind::{check_kind, to_disable};
-use parents::{Parents, is_absent};
+use parents::Parents;
 
 pub use kind::ImageError;
 pub use name::ImageName;
@@ -118,7 +119,9 @@ impl RbdStore {
         // Objects vanish that existed, and no write may rely on them before that is noticed.
         let mut pool = self.inner.writes_alone();
         self.inner.image.roll_back(snapshot)?;
-        self.inner.look_again(&mut pool)
+        self.inner.look_again(&mut pool).inspect_err(|error| {
+            let _ = self.inner.failed.set(error.to_string());
+        })
     }
 }
 
@@ -185,67 +188,6 @@ impl Inner {
         self.look_at_parents()?;
         self.size.store(self.image.size()?, Ordering::SeqCst);
         Ok(())
-    }
-
-    /// Adopts that the image shares less with its parents, or nothing any more. Nobody may be writing.
-    fn look_at_parents(&self) -> Result<(), ImageError> {
-        let found = self.parents_now();
-        let mut parents = self.parents.write().unwrap_or_else(PoisonError::into_inner);
-        *parents = found.as_ref().map(Option::clone).map_err(|error| error.to_string().into());
-        found.map(drop)
-    }
-
-    fn parents_now(&self) -> Result<Option<Arc<Parents>>, ImageError> {
-        let Some(now) = self.image.parent()?.filter(|parent| parent.overlap > 0) else { return Ok(None) };
-        let kept = match self.parents() {
-            Ok(Some(parents)) => parents.after_change(&now),
-            _ => None,
-        };
-        let parents = match kept {
-            Some(parents) => Some(parents),
-            None => Parents::of(&self.image, &self.reads)?,
-        };
-        Ok(parents.map(Arc::new))
-    }
-
-    fn shares_objects(&self) -> bool {
-        !matches!(self.parents(), Ok(None))
-    }
-
-    fn parents(&self) -> Result<Option<Arc<Parents>>, Arc<str>> {
-        self.parents.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Reads objects, whose numbers are given in the same order, in the image or where it has them from.
-    fn read_objects(&self, numbers: &[u64], reads: &mut [ObjectRead<'_>]) {
-        // From before the first read: if they change meanwhile, what is absent here now may be nowhere else later.
-        let parents = self.parents();
-        self.reads.read(&mut *reads);
-        match parents {
-            Ok(None) => {}
-            Ok(Some(parents)) => parents.read_absent(&self.reads, &self.names, numbers, reads),
-            Err(reason) => reads.iter_mut().filter(|read| is_absent(read)).for_each(|read| {
-                let error = io::Error::other(format!("nothing is known of the image's parent any more: {reason}"));
-                read.result = Err(RadosError::new("reading an object that may be the parent's", error));
-            }),
-        }
-    }
-
-    /// Sees to it that objects are the image's own before they are changed in `pool`.
-    fn copy_up(&self, pool: &Pool, touched: impl IntoIterator<Item = Touched>) -> Result<(), RadosError> {
-        match self.parents() {
-            Ok(Some(parents)) => parents.copy_up(&self.reads, pool.has_snapshots(), &self.names, touched),
-            // Without knowledge of the parents nothing is written at all.
-            _ => Ok(()),
-        }
-    }
-
-    /// Leaves nothing of an object. Where a parent has it too, an empty one takes its place, lest the parent's be seen.
-    fn clear<'a>(&self, write: ObjectWrite<'a>, number: u64) -> ObjectWrite<'a> {
-        match self.parents() {
-            Ok(Some(parents)) if parents.cover(number) => write.empty(),
-            _ => write.remove(),
-        }
     }
 
     fn unsupported(&self, reason: &'static str) -> ImageError {
