@@ -88,6 +88,12 @@ impl Run<'_> {
 impl<'a> Contents<'a> {
     /// What these changes make of an object, the last one winning.
     pub(super) fn of(changes: &[&'a Change]) -> Self {
+        // Mostly there is one.
+        if let [one] = changes {
+            let indices = one.indices();
+            let runs = if indices.is_empty() { Vec::new() } else { vec![one.part(indices)] };
+            return Self { runs };
+        }
         let end = changes.iter().map(|change| change.indices().end).max().unwrap_or(0);
         let mut newest: Vec<Option<usize>> = vec![None; end as usize];
         for (number, change) in changes.iter().enumerate() {

@@ -1,9 +1,10 @@
 //! One operation for each object: its sectors, and their seals wherever the layout has them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sealdisk_cipher::{Form, FreshNonce, Seal, SealedForm};
+use sealdisk_cipher::{Form, Seal, SealedForm};
 use sealdisk_layout::{ObjectNumber, SealPageNumber, SealPlace};
 use sealdisk_store::{ObjectRead, ObjectWrite, ReadExtent, Step, StoreError, WriteExtent};
 use sealdisk_units::SECTOR_SIZE;
@@ -18,13 +19,20 @@ use crate::metadata::seal_cache::SealPage;
 /// Pages of slots by number.
 type Pages = BTreeMap<SealPageNumber, Box<SealPage>>;
 
+/// What a slot becomes.
+enum NewSlot {
+    Seal(Seal),
+    Zero,
+    FoldMark,
+}
+
 /// What is written of one object, before it is put in the store's terms.
-struct Plan {
+struct Plan<'a> {
     object: ObjectNumber,
     /// The object does not exist yet: everything of it is written.
     new: bool,
     /// Bytes of the object, by offset.
-    bytes: Vec<(u64, Vec<u8>)>,
+    bytes: Vec<(u64, Cow<'a, [u8]>)>,
     /// Bytes that become zero: first and count.
     zeros: Vec<(u64, u64)>,
     /// Keys and their values.
@@ -49,12 +57,17 @@ impl ObjectVolume {
     }
 
     fn write_turns(&self, turns: &[&Turn]) {
+        let whole: Vec<_> = turns.iter().map(|turn| self.make_whole(turn)).collect();
         let mut planned = Vec::with_capacity(turns.len());
-        for turn in turns {
-            match self.plan(turn) {
+        for (turn, whole) in turns.iter().zip(&whole) {
+            let plan = match whole {
+                Ok(whole) => self.plan(turn, whole.as_ref()).map_err(Arc::new),
+                Err(error) => Err(Arc::clone(error)),
+            };
+            match plan {
                 Ok(Some(plan)) => planned.push((*turn, plan)),
                 Ok(None) => end(turn, Ok(())),
-                Err(error) => end(turn, Err(Arc::new(error))),
+                Err(error) => end(turn, Err(error)),
             }
         }
         let results = self.write_plans(planned.iter().map(|(_, plan)| plan));
@@ -81,7 +94,7 @@ impl ObjectVolume {
     }
 
     /// The operation has been done: memory follows, and whoever waits is told.
-    fn adopt(&self, turn: &Turn, plan: &Plan) {
+    fn adopt(&self, turn: &Turn, plan: &Plan<'_>) {
         // Where a seal comes with its sector, none need be kept.
         if self.layout.seals() != SealPlace::Interleaved {
             let mut seals = self.seals();
@@ -119,17 +132,13 @@ impl ObjectVolume {
         }
     }
 
-    /// What is to be written; `None` if nothing is.
-    fn plan(&self, turn: &Turn) -> Result<Option<Plan>, VolumeError> {
+    /// What is to be written; `None` if nothing is. `whole` stands for a change of a part of a sector.
+    fn plan<'a>(&self, turn: &'a Turn, whole: Option<&'a Change>) -> Result<Option<Plan<'a>>, VolumeError> {
         let object = turn.object;
         let new = !self.exists(object)?;
-        let whole;
-        let changes: Vec<&Change> = match &turn.changes[..] {
-            [one] if matches!(one.change, Change::Part { .. }) => {
-                whole = self.make_whole(object, &one.change)?;
-                vec![&whole]
-            }
-            many => many.iter().map(|queued| &queued.change).collect(),
+        let changes: Vec<&Change> = match whole {
+            Some(whole) => vec![whole],
+            None => turn.changes.iter().map(|queued| &queued.change).collect(),
         };
         let contents = Contents::of(&changes);
         if contents.runs.is_empty() || new && !contents.has_sectors() {
@@ -151,14 +160,15 @@ impl ObjectVolume {
         Ok(Some(plan))
     }
 
-    /// A sector of which a part is changed.
-    fn make_whole(&self, object: ObjectNumber, change: &Change) -> Result<Change, VolumeError> {
-        let Change::Part { index, bytes, plain } = change else { unreachable!("the caller has looked") };
-        let lba = self.layout.lba_of(object, *index);
+    /// If a part of a sector is changed: the change of the whole sector.
+    fn make_whole(&self, turn: &Turn) -> Result<Option<Change>, Arc<VolumeError>> {
+        let [queued] = &turn.changes[..] else { return Ok(None) };
+        let Change::Part { index, bytes, plain } = &queued.change else { return Ok(None) };
+        let lba = self.layout.lba_of(turn.object, *index);
         let mut sector = Zeroizing::new([0; SECTOR_SIZE]);
         self.read_sector(lba, &mut sector[..])?;
         sector[bytes.clone()].copy_from_slice(plain);
-        self.seal(lba, &sector[..])
+        Ok(Some(self.seal(lba, &sector[..])?))
     }
 
     /// Pages of an object in which every sector is zero.
@@ -221,54 +231,66 @@ impl ObjectVolume {
     }
 
     /// Puts the new slots in their pages, or among the bytes and keys that are written.
-    fn set_slots(&self, plan: &mut Plan, contents: &Contents<'_>) -> Result<(), VolumeError> {
-        let object = plan.object;
-        let mut changed: Vec<u64> = Vec::new();
-        let count: u64 = contents.runs.iter().map(|run| run.indices().end - run.first).sum();
-        let mut nonces = self.draw_nonces(count as usize)?;
-        for run in &contents.runs {
-            for (nth, index) in run.indices().enumerate() {
-                let lba = self.layout.lba_of(object, index);
-                let (number, offset) = self.layout.slot(object, index);
-                let nonce = |nonces: &mut dyn Iterator<Item = FreshNonce>| nonces.next().expect("one for each sector");
-                let known = plan.pages.get(&number).map(|page| self.slot_in(page, offset));
-                let slot = match run.content {
-                    Content::Zeros(_) => self.sealer.seal_zero(lba, nonce(&mut nonces)),
-                    Content::Sectors { sealed, .. } => match sealed[nth].form {
-                        SealedForm::Plain => sealed[nth].seal,
-                        SealedForm::Folded => match known {
-                            // A mark says nothing of the content, and stays.
-                            Some(mark)
-                                if self.sealer.claimed_form(&mark) == Some(Form::FoldMark)
-                                    && self.sealer.open_fold_mark(lba, &mark).is_ok() =>
-                            {
-                                continue;
-                            }
-                            _ => self.sealer.fold_mark(lba, nonce(&mut nonces)),
-                        },
-                    },
-                };
-                changed.push(index);
-                match plan.pages.get_mut(&number) {
-                    Some(page) => put(page, offset, &slot),
-                    // Not in memory: the slot alone is written.
-                    None => self.set_alone(plan, index, &slot),
-                }
+    fn set_slots(&self, plan: &mut Plan<'_>, contents: &Contents<'_>) -> Result<(), VolumeError> {
+        let slots = self.new_slots(plan, contents);
+        let without_nonce = |(_, slot): &&(u64, NewSlot)| !matches!(slot, NewSlot::Seal(_));
+        let mut nonces = self.draw_nonces(slots.iter().filter(without_nonce).count())?;
+        for (index, slot) in &slots {
+            let lba = self.layout.lba_of(plan.object, *index);
+            let mut nonce = || nonces.next().expect("one for each that needs one");
+            let seal = match slot {
+                NewSlot::Seal(seal) => *seal,
+                NewSlot::Zero => self.sealer.seal_zero(lba, nonce()),
+                NewSlot::FoldMark => self.sealer.fold_mark(lba, nonce()),
+            };
+            let (number, offset) = self.layout.slot(plan.object, *index);
+            match plan.pages.get_mut(&number) {
+                Some(page) => put(page, offset, &seal),
+                // Not in memory: the slot alone is written.
+                None => self.set_alone(plan, *index, &seal),
             }
         }
-        self.write_known_slots(plan, &changed);
+        self.write_known_slots(plan, slots.iter().map(|(index, _)| *index));
         Ok(())
     }
 
-    fn set_alone(&self, plan: &mut Plan, index: u64, slot: &Seal) {
+    /// The slots that change, by index.
+    fn new_slots(&self, plan: &Plan<'_>, contents: &Contents<'_>) -> Vec<(u64, NewSlot)> {
+        let mut slots = Vec::new();
+        for run in &contents.runs {
+            for (nth, index) in run.indices().enumerate() {
+                let slot = match run.content {
+                    Content::Zeros(_) => NewSlot::Zero,
+                    Content::Sectors { sealed, .. } => match sealed[nth].form {
+                        SealedForm::Plain => NewSlot::Seal(sealed[nth].seal),
+                        // A mark says nothing of the content, and stays.
+                        SealedForm::Folded if self.has_fold_mark(plan, index) => continue,
+                        SealedForm::Folded => NewSlot::FoldMark,
+                    },
+                };
+                slots.push((index, slot));
+            }
+        }
+        slots
+    }
+
+    fn has_fold_mark(&self, plan: &Plan<'_>, index: u64) -> bool {
+        let (number, offset) = self.layout.slot(plan.object, index);
+        let Some(page) = plan.pages.get(&number) else { return false };
+        let slot = self.slot_in(page, offset);
+        let lba = self.layout.lba_of(plan.object, index);
+        self.sealer.claimed_form(&slot) == Some(Form::FoldMark) && self.sealer.open_fold_mark(lba, &slot).is_ok()
+    }
+
+    fn set_alone(&self, plan: &mut Plan<'_>, index: u64, slot: &Seal) {
         let (number, offset) = self.layout.slot(plan.object, index);
         match self.layout.seals() {
             SealPlace::Pages { first } => {
                 let at = self.layout.page_offset(first, number) + offset as u64;
                 match plan.bytes.last_mut() {
                     // Neighbours in a page lie side by side.
-                    Some((start, bytes)) if *start + bytes.len() as u64 == at => bytes.extend(slot.as_bytes()),
-                    _ => plan.bytes.push((at, slot.as_bytes().to_vec())),
+                    Some((start, bytes)) if *start + bytes.len() as u64 == at => bytes.to_mut().extend(slot.as_bytes()),
+                    _ => plan.bytes.push((at, slot.as_bytes().to_vec().into())),
                 }
             }
             SealPlace::Keys => {
@@ -284,37 +306,33 @@ impl ObjectVolume {
     }
 
     /// The slots whose pages are in memory, as they are written.
-    fn write_known_slots(&self, plan: &mut Plan, changed: &[u64]) {
+    fn write_known_slots(&self, plan: &mut Plan<'_>, changed: impl Iterator<Item = u64>) {
         let object = plan.object;
         match self.layout.seals() {
             SealPlace::Interleaved => {}
             SealPlace::Keys => {
-                let all: Vec<u64>;
-                let indices = match plan.new {
-                    true => {
-                        all = (0..self.layout.rows().sectors_per_object()).collect();
-                        &all
-                    }
-                    false => changed,
+                let indices: Vec<u64> = match plan.new {
+                    true => (0..self.layout.rows().sectors_per_object()).collect(),
+                    false => changed.collect(),
                 };
                 for index in indices {
-                    let (number, offset) = self.layout.slot(object, *index);
+                    let (number, offset) = self.layout.slot(object, index);
                     let slot = self.slot_in(&plan.pages[&number], offset);
-                    plan.keys.push((*index as u32, slot));
+                    plan.keys.push((index as u32, slot));
                 }
             }
             SealPlace::Pages { first } => {
                 let mut numbers: Vec<SealPageNumber> = match plan.new {
                     true => plan.pages.keys().copied().collect(),
-                    false => changed.iter().map(|index| self.layout.slot(object, *index).0).collect(),
+                    false => changed.map(|index| self.layout.slot(object, index).0).collect(),
                 };
                 numbers.dedup();
                 for number in numbers {
                     let Some(page) = plan.pages.get(&number) else { continue };
                     let at = self.layout.page_offset(first, number);
                     match plan.bytes.last_mut() {
-                        Some((start, bytes)) if *start + bytes.len() as u64 == at => bytes.extend(&page[..]),
-                        _ => plan.bytes.push((at, page.to_vec())),
+                        Some((start, bytes)) if *start + bytes.len() as u64 == at => bytes.to_mut().extend(&page[..]),
+                        _ => plan.bytes.push((at, page.to_vec().into())),
                     }
                 }
             }
@@ -322,9 +340,9 @@ impl ObjectVolume {
     }
 
     /// Sectors and slots in turn. A new object is written whole.
-    fn interleave(&self, plan: &mut Plan, contents: &Contents<'_>) {
+    fn interleave(&self, plan: &mut Plan<'_>, contents: &Contents<'_>) {
         let stride = self.layout.stride();
-        let slot_of = |plan: &Plan, index: u64| {
+        let slot_of = |plan: &Plan<'_>, index: u64| {
             let (number, offset) = self.layout.slot(plan.object, index);
             self.slot_in(&plan.pages[&number], offset)
         };
@@ -343,7 +361,7 @@ impl ObjectVolume {
                     }
                 }
             }
-            plan.bytes.push((0, bytes));
+            plan.bytes.push((0, bytes.into()));
             return;
         }
         for run in &contents.runs {
@@ -355,7 +373,7 @@ impl ObjectVolume {
                 }
                 bytes.extend(slot_of(plan, index).as_bytes());
             }
-            plan.bytes.push((run.first * stride, bytes));
+            plan.bytes.push((run.first * stride, bytes.into()));
         }
     }
 
@@ -364,7 +382,7 @@ impl ObjectVolume {
         Seal::from_slice(&page[offset..offset + self.layout.rows().seal_len()])
     }
 
-    fn write_plans<'p>(&self, plans: impl Iterator<Item = &'p Plan>) -> Vec<Result<(), StoreError>> {
+    fn write_plans<'p>(&self, plans: impl Iterator<Item = &'p Plan<'p>>) -> Vec<Result<(), StoreError>> {
         let mut writes: Vec<ObjectWrite<'p>> = plans
             .map(|plan| {
                 let mut steps = Vec::new();
@@ -372,7 +390,7 @@ impl ObjectVolume {
                     steps.push(Step::Clear);
                 }
                 steps.extend(plan.zeros.iter().map(|(offset, len)| Step::Zero { offset: *offset, len: *len }));
-                let write = |(offset, buf): &'p (u64, Vec<u8>)| Step::Write(WriteExtent { offset: *offset, buf });
+                let write = |(offset, buf): &'p (u64, Cow<'p, [u8]>)| Step::Write(WriteExtent { offset: *offset, buf });
                 steps.extend(plan.bytes.iter().map(write));
                 steps.extend(plan.keys.iter().map(|(key, seal)| Step::Set { key: *key, value: seal.as_bytes() }));
                 ObjectWrite::new(self.layout.store_object(plan.object), steps)
@@ -384,20 +402,19 @@ impl ObjectVolume {
 }
 
 /// Sectors one after the other, neighbours in one piece: each piece costs the store as much as it has bytes, and more.
-fn lay_out(plan: &mut Plan, contents: &Contents<'_>) {
-    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+fn lay_out<'a>(plan: &mut Plan<'a>, contents: &Contents<'a>) {
+    let mut pieces: Vec<(u64, Cow<'a, [u8]>)> = Vec::new();
     for run in &contents.runs {
         let start = run.first * SECTOR_SIZE as u64;
         match run.content {
             Content::Sectors { text, .. } => match pieces.last_mut() {
-                Some((at, bytes)) if *at + bytes.len() as u64 == start => bytes.extend(text),
-                _ => pieces.push((start, text.to_vec())),
+                Some((at, bytes)) if *at + bytes.len() as u64 == start => bytes.to_mut().extend(text),
+                _ => pieces.push((start, text.into())),
             },
             Content::Zeros(_) if plan.new => {}
             Content::Zeros(count) => plan.zeros.push((start, count * SECTOR_SIZE as u64)),
         }
     }
-    // Where the last sector touches the first page of slots, they go in one piece as well.
     plan.bytes.splice(0..0, pieces);
 }
 

@@ -18,12 +18,18 @@ struct Span<'a> {
     /// The first one's index in the object.
     first: u64,
     buf: &'a mut [u8],
+    /// Their slots, as far as they are known.
+    slots: Vec<Option<Seal>>,
     /// Which request of the batch wants them.
     request: usize,
     outcome: Option<Result<(), VolumeError>>,
 }
 
-impl Span<'_> {
+impl<'a> Span<'a> {
+    fn new(object: ObjectNumber, first: u64, buf: &'a mut [u8], request: usize) -> Self {
+        Self { object, first, buf, slots: Vec::new(), request, outcome: None }
+    }
+
     fn indices(&self) -> std::ops::Range<u64> {
         self.first..self.first + (self.buf.len() / SECTOR_SIZE) as u64
     }
@@ -35,10 +41,10 @@ struct Fetch {
     version: Version,
     /// All of it comes from the store at one moment.
     at_once: bool,
-    /// The slots, by index.
-    slots: BTreeMap<u64, Seal>,
     missing_pages: Vec<SealPageNumber>,
     missing_keys: Vec<u32>,
+    /// Some slots came as values of keys.
+    keys_came: bool,
     loaded: Vec<Box<SealPage>>,
     /// Sectors with their slots, where those come together.
     interleaved: Vec<AlignedBuf>,
@@ -73,7 +79,7 @@ impl ObjectVolume {
                     ragged.push((spans.len(), piece.in_sector.clone(), part));
                     scratch_sectors.next().expect("a sector for every ragged piece")
                 };
-                spans.push(Span { object, first, buf, request: number, outcome: None });
+                spans.push(Span::new(object, first, buf, number));
             }
         }
         self.read_spans(&mut spans);
@@ -90,7 +96,7 @@ impl ObjectVolume {
     /// One whole sector.
     pub(super) fn read_sector(&self, lba: Lba, buf: &mut [u8]) -> Result<(), VolumeError> {
         let object = self.layout.rows().object_of(lba);
-        let mut spans = [Span { object, first: self.layout.index_of(lba), buf, request: 0, outcome: None }];
+        let mut spans = [Span::new(object, self.layout.index_of(lba), buf, 0)];
         self.read_spans(&mut spans);
         let [span] = spans;
         span.outcome.unwrap_or(Ok(()))
@@ -124,8 +130,10 @@ impl ObjectVolume {
         if by_object.is_empty() {
             return;
         }
-        let mut of_objects: Vec<(Fetch, Vec<&mut Span<'_>>)> =
-            by_object.into_iter().map(|(object, spans)| (self.prepare(object, &spans, from_memory), spans)).collect();
+        let mut of_objects: Vec<(Fetch, Vec<&mut Span<'_>>)> = by_object
+            .into_iter()
+            .map(|(object, mut spans)| (self.prepare(object, &mut spans, from_memory), spans))
+            .collect();
         self.fetch(&mut of_objects);
         for (fetch, spans) in of_objects {
             self.open_fetched(fetch, spans);
@@ -133,37 +141,46 @@ impl ObjectVolume {
     }
 
     /// What must be fetched of an object.
-    fn prepare(&self, object: ObjectNumber, spans: &[&mut Span<'_>], from_memory: bool) -> Fetch {
+    fn prepare(&self, object: ObjectNumber, spans: &mut [&mut Span<'_>], from_memory: bool) -> Fetch {
         let version = self.versions.now(object);
         let mut fetch = Fetch {
             object,
             version,
             at_once: true,
-            slots: BTreeMap::new(),
             missing_pages: Vec::new(),
             missing_keys: Vec::new(),
+            keys_came: false,
             loaded: Vec::new(),
             interleaved: Vec::new(),
             result: Ok(()),
         };
-        let indices = spans.iter().flat_map(|span| span.indices());
         if self.layout.seals() == SealPlace::Interleaved {
             let stride = self.layout.stride() as usize;
             fetch.interleaved =
                 spans.iter().map(|span| AlignedBuf::new(span.buf.len() / SECTOR_SIZE * stride)).collect();
             return fetch;
         }
-        let mut seals = self.seals();
-        for index in indices {
-            let (number, offset) = self.layout.slot(object, index);
-            let known = if from_memory { seals.get(number).map(|page| self.slot_in(page, offset)) } else { None };
-            match known.filter(|slot| self.layout.seals() != SealPlace::Keys || !is_unknown(slot)) {
-                Some(slot) => {
-                    fetch.slots.insert(index, slot);
-                    fetch.at_once = false;
+        let keys = self.layout.seals() == SealPlace::Keys;
+        for span in spans.iter_mut() {
+            span.slots.clear();
+            let mut indices = span.indices().peekable();
+            let mut seals = self.seals();
+            while let Some(index) = indices.peek().copied() {
+                let (number, _) = self.layout.slot(object, index);
+                let end = self.layout.indices_of_page(number).end;
+                let page = if from_memory { seals.get(number) } else { None };
+                if page.is_none() && !keys {
+                    fetch.missing_pages.push(number);
                 }
-                None if self.layout.seals() == SealPlace::Keys => fetch.missing_keys.push(index as u32),
-                None => fetch.missing_pages.push(number),
+                while let Some(index) = indices.next_if(|index| *index < end) {
+                    let slot = page.map(|page| self.slot_in(page, self.layout.slot(object, index).1));
+                    let slot = slot.filter(|slot| !keys || !is_unknown(slot));
+                    if keys && slot.is_none() {
+                        fetch.missing_keys.push(index as u32);
+                    }
+                    fetch.at_once &= slot.is_none();
+                    span.slots.push(slot);
+                }
             }
         }
         fetch.missing_pages.sort_unstable();
@@ -198,17 +215,25 @@ impl ObjectVolume {
         }
         self.objects().read_objects(&mut reads);
         let results: Vec<_> = reads.into_iter().map(|read| (read.values, read.result)).collect();
-        for ((fetch, _), (values, result)) in of_objects.iter_mut().zip(results) {
-            let len = self.layout.rows().seal_len();
-            let slots = values.into_iter().filter(|(_, value)| value.len() == len);
-            fetch.slots.extend(slots.map(|(key, value)| (u64::from(key), Seal::from_slice(&value))));
+        for ((fetch, spans), (values, result)) in of_objects.iter_mut().zip(results) {
             fetch.result = result;
+            if values.is_empty() {
+                continue;
+            }
+            fetch.keys_came = true;
+            let len = self.layout.rows().seal_len();
+            let found: BTreeMap<u64, Vec<u8>> = values.into_iter().map(|(key, value)| (key.into(), value)).collect();
+            for (index, slot) in spans.iter_mut().flat_map(|span| span.indices().zip(&mut span.slots)) {
+                if let Some(value) = found.get(&index).filter(|value| value.len() == len) {
+                    *slot = Some(Seal::from_slice(value));
+                }
+            }
         }
     }
 
     /// Opens the sectors of an object that have come. What does not open has no outcome yet, unless data and seals came at
     /// once.
-    fn open_fetched(&self, mut fetch: Fetch, spans: Vec<&mut Span<'_>>) {
+    fn open_fetched(&self, fetch: Fetch, mut spans: Vec<&mut Span<'_>>) {
         if let Err(error) = fetch.result {
             let mut error = Some(error);
             for span in spans {
@@ -222,17 +247,19 @@ impl ObjectVolume {
             }
             return;
         }
-        for (number, page) in fetch.missing_pages.iter().zip(&fetch.loaded) {
-            for index in self.layout.indices_of_page(*number) {
-                fetch.slots.insert(index, self.slot_in(page, self.layout.slot(fetch.object, index).1));
-            }
-        }
+        let loaded: BTreeMap<SealPageNumber, &SealPage> =
+            fetch.missing_pages.iter().copied().zip(fetch.loaded.iter().map(|page| &**page)).collect();
         let mut interleaved = fetch.interleaved.iter();
-        for span in spans {
-            if let Some(buf) = interleaved.next() {
-                self.separate(span, buf, &mut fetch.slots);
+        for span in &mut spans {
+            let missing = span.indices().zip(&mut span.slots).filter(|(_, slot)| slot.is_none());
+            for (index, slot) in missing {
+                let (number, offset) = self.layout.slot(fetch.object, index);
+                *slot = loaded.get(&number).map(|page| self.slot_in(page, offset));
             }
-            let opened = self.open_span(span, &fetch.slots);
+            if let Some(buf) = interleaved.next() {
+                self.separate(span, buf);
+            }
+            let opened = self.open_span(span);
             let sure = self.sealer.is_authenticated() || self.versions.is_still(fetch.object, fetch.version);
             span.outcome = match opened {
                 Ok(()) if fetch.at_once || sure => Some(Ok(())),
@@ -240,26 +267,26 @@ impl ObjectVolume {
                 _ => None,
             };
         }
-        self.remember(&fetch);
+        self.remember(&fetch, &spans);
     }
 
     /// Takes sectors and slots apart that came together.
-    fn separate(&self, span: &mut Span<'_>, buf: &[u8], slots: &mut BTreeMap<u64, Seal>) {
+    fn separate(&self, span: &mut Span<'_>, buf: &[u8]) {
         let pairs = buf.chunks_exact(self.layout.stride() as usize);
-        let indices = span.indices();
-        for ((sector, pair), index) in span.buf.chunks_exact_mut(SECTOR_SIZE).zip(pairs).zip(indices) {
+        span.slots.clear();
+        for (sector, pair) in span.buf.chunks_exact_mut(SECTOR_SIZE).zip(pairs) {
             let (data, slot) = pair.split_at(SECTOR_SIZE);
             sector.copy_from_slice(data);
-            slots.insert(index, Seal::from_slice(slot));
+            span.slots.push(Some(Seal::from_slice(slot)));
         }
     }
 
     /// Opens sectors in place; where one does not, all are cleared.
-    fn open_span(&self, span: &mut Span<'_>, slots: &BTreeMap<u64, Seal>) -> Result<(), Lba> {
+    fn open_span(&self, span: &mut Span<'_>) -> Result<(), Lba> {
         let indices = span.indices();
-        for (sector, index) in span.buf.chunks_exact_mut(SECTOR_SIZE).zip(indices) {
+        for ((sector, slot), index) in span.buf.chunks_exact_mut(SECTOR_SIZE).zip(&span.slots).zip(indices) {
             let lba = self.layout.lba_of(span.object, index);
-            let opened = slots.get(&index).is_some_and(|slot| self.sealer.open(lba, slot, sector).is_ok());
+            let opened = slot.is_some_and(|slot| self.sealer.open(lba, &slot, sector).is_ok());
             if !opened {
                 span.buf.fill(0);
                 return Err(lba);
@@ -270,9 +297,9 @@ impl ObjectVolume {
 
     /// Keeps slots that have come, unless the object was written meanwhile, or may be by others: without authentication
     /// nobody would notice that they are old.
-    fn remember(&self, fetch: &Fetch) {
+    fn remember(&self, fetch: &Fetch, spans: &[&mut Span<'_>]) {
         let alone = !self.read_only || self.sealer.is_authenticated();
-        if !alone || self.layout.seals() == SealPlace::Interleaved {
+        if !alone || fetch.loaded.is_empty() && !fetch.keys_came {
             return;
         }
         let mut seals = self.seals();
@@ -285,8 +312,9 @@ impl ObjectVolume {
         }
         if self.layout.seals() == SealPlace::Keys {
             let mut changed: BTreeMap<SealPageNumber, Box<SealPage>> = BTreeMap::new();
-            for (index, slot) in &fetch.slots {
-                let (number, offset) = self.layout.slot(fetch.object, *index);
+            let slots = spans.iter().flat_map(|span| span.indices().zip(&span.slots));
+            for (index, slot) in slots.filter_map(|(index, slot)| Some((index, slot.as_ref()?))) {
+                let (number, offset) = self.layout.slot(fetch.object, index);
                 let page = changed.entry(number).or_insert_with(|| match seals.get(number) {
                     Some(page) => Box::new(*page),
                     None => Box::new([0; size_of::<SealPage>()]),
