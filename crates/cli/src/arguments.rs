@@ -80,16 +80,15 @@ pub struct Volume {
 
 /// Who speaks to which cluster. Without these options, as Ceph's own programs find it out.
 #[derive(Args, Clone, Default)]
-#[command(next_help_heading = "Ceph")]
 pub struct CephOptions {
     /// Ceph's configuration [default: $CEPH_CONF, /etc/ceph/ceph.conf].
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, help_heading = "Ceph", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub conf: Option<PathBuf>,
     /// The user, without `client.` [default: admin].
-    #[arg(long, value_name = "ID")]
+    #[arg(long, help_heading = "Ceph", value_name = "ID")]
     pub id: Option<String>,
     /// The file with the user's key [default: as the configuration says].
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(long, help_heading = "Ceph", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub keyring: Option<PathBuf>,
 }
 
@@ -153,7 +152,7 @@ pub struct Format {
     #[arg(long, short)]
     pub size: Option<ByteSize>,
     /// The pool for the data of a new image on Ceph; an erasure-coded one, for instance.
-    #[arg(long, value_name = "POOL")]
+    #[arg(long, value_name = "POOL", help_heading = "Ceph")]
     pub data_pool: Option<String>,
     /// How sectors are encrypted: aegis-256, aes-256-gcm, xchacha20-poly1305, aes-256-xts-random or aes-256-xts.
     ///

@@ -31,6 +31,14 @@ pub struct Attachable {
     opening: Opening,
 }
 
+/// What the store of a volume takes of the memory that it may take when it is attached, in bytes.
+pub fn memory_of_store(name: &VolumeName) -> u64 {
+    match name {
+        VolumeName::Path(_) => 0,
+        VolumeName::Image(_) => OF_CEPH,
+    }
+}
+
 /// How its store is opened.
 enum Opening {
     /// It is open already: a lock on a file passes on to a child.
@@ -90,14 +98,6 @@ impl Attachable {
                 let header_file = HeaderFile::of_anonymous_file(header, shown.clone());
                 Ok(Self { shown, identity, header_file, read_only, opening })
             }
-        }
-    }
-
-    /// What its store takes of the memory that an attached volume may take, in bytes.
-    pub fn memory(&self) -> u64 {
-        match self.opening {
-            Opening::File(_) => 0,
-            Opening::Image(..) => OF_CEPH,
         }
     }
 

@@ -14,7 +14,7 @@ use sealdisk_header::Payload;
 use sealdisk_volume::{OpenOptions, Volume};
 
 use crate::arguments::{Attach, How};
-use crate::attachable::{Attachable, Opened};
+use crate::attachable::{Attachable, Opened, memory_of_store};
 use crate::control::ControlSocket;
 use crate::daemon::{self, Ready};
 use crate::failure::Failure;
@@ -29,8 +29,8 @@ use crate::{hardening, memory, output};
 /// Returns when the disk is ready, or, in the foreground, when it has ended. Prints where the disk is.
 pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
     let offer = Offer::choose(options)?;
+    let memory = memory::of_volume(options.memory, memory_of_store(&options.volume.name))?;
     let volume = Attachable::look(&options.volume, options.read_only)?;
-    let memory = memory::of_volume(options.memory, volume.memory())?;
     let registry = Registry::of_this_user()?;
     if let Some(left) = registry.find_volume(&volume.identity)?.filter(|left| !left.alive) {
         registry.claim(&left.name, clean_up_after_death)?.release();
