@@ -11,11 +11,12 @@ use sealdisk_layout::LayoutName;
 
 use self::bench::Bench;
 use crate::size::ByteSize;
+use crate::volume_name::{VolumeName, volume_name};
 
-/// Encryption at rest for databases: sealed disks in a file or on a block device.
+/// Encryption at rest for databases: sealed disks in a file, on a block device or on Ceph.
 ///
-/// A volume is an encrypted disk. It lies in a file or on a block device and is attached as a disk that any file system
-/// or database can use. Every sector is authenticated and encrypted with a fresh random nonce; a sector that was changed
+/// A volume is an encrypted disk. It lies in a file, on a block device or in an image on Ceph, and is attached as a disk
+/// that any file system or database can use. Every sector is authenticated and encrypted with a fresh random nonce; a sector that was changed
 /// behind Sealdisk's back is a read error, never data.
 #[derive(Parser)]
 #[command(name = "sealdisk", version, max_term_width = 100)]
@@ -54,6 +55,9 @@ pub enum Command {
     Header(Header),
     /// Destroy the key slots of a volume, and with them everything on it.
     Erase(Erase),
+    /// Manage the snapshots of a volume on Ceph.
+    #[command(subcommand)]
+    Snapshot(Snapshot),
     /// Measure this machine: Sealdisk beside other programs, in turn.
     #[command(subcommand)]
     Bench(Bench),
@@ -66,10 +70,26 @@ pub enum Command {
 
 /// What every command that touches a volume needs.
 #[derive(Args, Clone)]
-pub struct VolumePath {
-    /// The volume: a file or a block device.
-    #[arg(value_name = "VOLUME", value_hint = ValueHint::FilePath)]
-    pub path: PathBuf,
+pub struct Volume {
+    /// The volume: a file, a block device, or an image on Ceph, rbd:POOL/[NAMESPACE/]IMAGE.
+    #[arg(id = "volume", value_name = "VOLUME", value_hint = ValueHint::AnyPath, value_parser = volume_name())]
+    pub name: VolumeName,
+    #[command(flatten)]
+    pub ceph: CephOptions,
+}
+
+/// Who speaks to which cluster. Without these options, as Ceph's own programs find it out.
+#[derive(Args, Clone, Default)]
+pub struct CephOptions {
+    /// Ceph's configuration [default: $CEPH_CONF, /etc/ceph/ceph.conf].
+    #[arg(long, help_heading = "Ceph", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub conf: Option<PathBuf>,
+    /// The user, without `client.` [default: admin].
+    #[arg(long, help_heading = "Ceph", value_name = "ID")]
+    pub id: Option<String>,
+    /// The file with the user's key [default: as the configuration says].
+    #[arg(long, help_heading = "Ceph", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub keyring: Option<PathBuf>,
 }
 
 /// Where the passphrase comes from.
@@ -126,10 +146,14 @@ pub struct ProgressStyle {
 #[derive(Args)]
 pub struct Format {
     #[command(flatten)]
-    pub volume: VolumePath,
-    /// Usable size: 20G, 20GiB, 512M. The header and the seals come on top. For a block device: all of it by default.
+    pub volume: Volume,
+    /// Usable size: 20G, 20GiB, 512M. The header and the seals come on top. For a block device, or an image that exists:
+    /// all of it by default.
     #[arg(long, short)]
     pub size: Option<ByteSize>,
+    /// The pool for the data of a new image on Ceph; an erasure-coded one, for instance.
+    #[arg(long, value_name = "POOL", help_heading = "Ceph")]
+    pub data_pool: Option<String>,
     /// How sectors are encrypted: aegis-256, aes-256-gcm, xchacha20-poly1305, aes-256-xts-random or aes-256-xts.
     ///
     /// The default is aegis-256 on processors with AES instructions and xchacha20-poly1305 elsewhere. aes-256-xts with
@@ -151,7 +175,7 @@ pub struct Format {
     /// A label for the header.
     #[arg(long, short = 'L')]
     pub label: Option<String>,
-    /// Overwrite whatever the file or device holds.
+    /// Overwrite whatever the file, device or image holds.
     #[arg(long)]
     pub force: bool,
     /// Encryption sector of an aes-256-xts volume [default: 4096].
@@ -171,17 +195,17 @@ pub struct Format {
 #[derive(Args)]
 pub struct Attach {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     /// How the disk is offered.
     #[arg(long = "as", value_enum, value_name = "HOW", default_value = "auto")]
     pub how: How,
     /// Where NBD clients find the disk: unix:/path or HOST:PORT. Implies --as nbd.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
-    /// What the disk is called [default: the volume's file name without its extension].
+    /// What the disk is called [default: the volume's file name without its extension, or the image's].
     #[arg(long, short)]
     pub name: Option<String>,
-    /// Refuse writes.
+    /// Refuse writes. A snapshot of an image is always read-only.
     #[arg(long, short)]
     pub read_only: bool,
     #[command(flatten)]
@@ -209,8 +233,10 @@ pub enum How {
 #[derive(Args)]
 pub struct Detach {
     /// The volume, or the name it was attached under.
-    #[arg(value_name = "VOLUME|NAME", value_hint = ValueHint::AnyPath)]
-    pub target: PathBuf,
+    #[arg(value_name = "VOLUME|NAME", value_hint = ValueHint::AnyPath, value_parser = volume_name())]
+    pub target: VolumeName,
+    #[command(flatten)]
+    pub ceph: CephOptions,
 }
 
 /// `list`.
@@ -219,8 +245,8 @@ pub struct List {
     /// Print a JSON array.
     ///
     /// Its objects have the fields name, volume, address, export (nbd or fuse), size (bytes), read_only, state (healthy,
-    /// read-only, failed, attaching, ending, unresponsive or dead), reason, damage, pid, since (seconds since 1970), cipher,
-    /// layout and log. Fields may be added.
+    /// read-only, failed, "waiting for Ceph", attaching, ending, unresponsive or dead), waiting_since (seconds since 1970),
+    /// reason, damage, pid, since (seconds since 1970), cipher, layout and log. Fields may be added.
     #[arg(long)]
     pub json: bool,
 }
@@ -229,13 +255,13 @@ pub struct List {
 #[derive(Args)]
 pub struct Info {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     /// Print a JSON object.
     ///
-    /// Its fields are volume, uuid, label, kind (sealed or luks2), cipher, implementation, authenticated, layout, fold,
+    /// Its fields are volume, uuid, label, kind (sealed, luks2 or luks1), cipher, implementation, authenticated, layout, fold,
     /// sector_size, offset, size (bytes), clean, sectors (folded, plain, zero; for folding volumes), stored (bytes), lineage,
-    /// key_slots (as `key list --json`) and attached (name, pid, address, read_only, state, reason, damage, counters). Fields may
-    /// be added.
+    /// key_slots (as `key list --json`), image (cluster, pool, namespace, name, id, size, lock_owner, snapshots; for images on
+    /// Ceph) and attached (name, pid, address, read_only, state, waiting_since, reason, damage, counters). Fields may be added.
     #[arg(long)]
     pub json: bool,
 }
@@ -244,7 +270,7 @@ pub struct Info {
 #[derive(Args)]
 pub struct Check {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     #[command(flatten)]
     pub key: KeySource,
     /// Print the report as a line of JSON.
@@ -262,7 +288,7 @@ pub struct Check {
 #[derive(Args)]
 pub struct Resize {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     /// The new usable size: 20G, 20GiB, 512M.
     #[arg(long, short)]
     pub size: ByteSize,
@@ -290,7 +316,7 @@ pub enum Key {
 #[derive(Args)]
 pub struct TwoKeys {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     #[command(flatten)]
     pub key: KeySource,
     /// Read the new key from this file, every byte of it; `-` is standard input.
@@ -314,7 +340,7 @@ pub struct KeyAdd {
 #[derive(Args)]
 pub struct KeyRemove {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     #[command(flatten)]
     pub key: KeySource,
     /// Remove this key slot, whatever its passphrase.
@@ -339,7 +365,7 @@ pub struct KeyChange {
 #[derive(Args)]
 pub struct KeyList {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     /// Print a JSON array.
     ///
     /// Its objects have the fields slot, priority (ignore, normal or prefer), pbkdf, iterations, memory_kib, threads and
@@ -364,7 +390,7 @@ pub enum Header {
 #[derive(Args)]
 pub struct HeaderBackup {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     /// The file to make.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
@@ -374,7 +400,7 @@ pub struct HeaderBackup {
 #[derive(Args)]
 pub struct HeaderRestore {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     /// The file that `header backup` made.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
@@ -387,10 +413,56 @@ pub struct HeaderRestore {
 #[derive(Args)]
 pub struct Erase {
     #[command(flatten)]
-    pub volume: VolumePath,
+    pub volume: Volume,
     /// Do not ask.
     #[arg(long)]
     pub force: bool,
+}
+
+/// `snapshot`.
+#[derive(Subcommand)]
+pub enum Snapshot {
+    /// Make a snapshot: the disk as a crash at this moment would leave it. Also while it is attached.
+    Create(SnapshotOf),
+    /// List the snapshots.
+    List(SnapshotList),
+    /// Remove a snapshot.
+    Remove(SnapshotOf),
+    /// Make the volume what it was at a snapshot. What was written since is lost; the volume must not be attached.
+    Rollback(SnapshotRollback),
+}
+
+/// `snapshot create` and `snapshot remove`.
+#[derive(Args)]
+pub struct SnapshotOf {
+    /// The snapshot: rbd:POOL/[NAMESPACE/]IMAGE@SNAPSHOT.
+    #[command(flatten)]
+    pub volume: Volume,
+}
+
+/// `snapshot list`.
+#[derive(Args)]
+pub struct SnapshotList {
+    #[command(flatten)]
+    pub volume: Volume,
+    /// Print a JSON array.
+    ///
+    /// Its objects have the fields name, id and size (bytes of the image). Fields may be added.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `snapshot rollback`.
+#[derive(Args)]
+pub struct SnapshotRollback {
+    /// The snapshot: rbd:POOL/[NAMESPACE/]IMAGE@SNAPSHOT.
+    #[command(flatten)]
+    pub volume: Volume,
+    /// Do not ask.
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub progress: ProgressStyle,
 }
 
 /// `completions`.

@@ -13,6 +13,7 @@ mod key;
 mod list;
 mod manual;
 mod resize;
+mod snapshot;
 
 use crate::arguments::{Arguments, Command};
 use crate::failure::Failure;
@@ -31,6 +32,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Key(key) => key::run(&key, quiet),
         Command::Header(header) => header::run(&header, quiet),
         Command::Erase(options) => erase::run(&options),
+        Command::Snapshot(snapshot) => snapshot::run(&snapshot, quiet),
         Command::Bench(bench) => bench::run(&bench, quiet),
         Command::Completions(options) => completions::run(&options),
         Command::Man(options) => manual::run(&options),

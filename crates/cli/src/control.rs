@@ -4,12 +4,14 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind};
+use crate::patience::UNREMARKABLE;
 
 /// Longest line that is accepted, in bytes.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -46,11 +48,17 @@ pub enum Answer {
 /// The state of a volume that takes no writes since a flush failed.
 pub const FAILED: &str = "failed";
 
+/// The state of a volume whose store does not answer. Nothing is lost, and it ends when the store answers.
+pub const WAITING: &str = "waiting for Ceph";
+
 /// How an attached volume does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// `healthy`, `read-only`, `ending` or `failed`.
+    /// `healthy`, `read-only`, `ending`, `failed` or [`WAITING`].
     pub state: String,
+    /// Seconds since 1970 when the operation began that has waited for Ceph for so long that somebody should know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_since: Option<u64>,
     /// Why it failed, or why it has not ended yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -62,6 +70,20 @@ pub struct Health {
     /// Counters of the volume, by name.
     #[serde(flatten)]
     pub counters: std::collections::BTreeMap<String, u64>,
+}
+
+impl Health {
+    /// The same, if an operation has waited since then.
+    #[must_use]
+    pub fn with_wait(mut self, since: Option<Instant>) -> Self {
+        let Some(long) = since.map(|since| since.elapsed()).filter(|long| *long >= UNREMARKABLE) else { return self };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.waiting_since = Some(now.saturating_sub(long).as_secs());
+        if self.state != FAILED {
+            self.state = WAITING.to_owned();
+        }
+        self
+    }
 }
 
 /// Where requests arrive.
@@ -108,16 +130,31 @@ impl Pending {
     }
 }
 
-/// Sends `request` to the process that listens at `socket` and waits for the answer, at most `patience` (`None`: as long
-/// as the process lives).
-pub fn ask(socket: &Path, request: Request, patience: Option<Duration>) -> Result<Answer, Failure> {
-    let exchange = || -> io::Result<Answer> {
+/// Sends `request` to the process that listens at `socket` and waits for the answer, at most `patience`.
+pub fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Answer, Failure> {
+    understand((|| {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(patience)?;
+        stream.set_read_timeout(Some(patience))?;
         send(&stream, &request)?;
         receive(&stream)
-    };
-    match exchange() {
+    })())
+}
+
+/// Sends `request` and waits for the answer as long as the process lives. `late` is called once if it takes long.
+pub fn ask_patiently(socket: &Path, request: Request, late: impl FnOnce()) -> Result<Answer, Failure> {
+    understand((|| {
+        let stream = UnixStream::connect(socket)?;
+        send(&stream, &request)?;
+        let limit = Timespec { tv_sec: UNREMARKABLE.as_secs() as i64, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&limit))? == 0 {
+            late();
+        }
+        receive(&stream)
+    })())
+}
+
+fn understand(answer: io::Result<Answer>) -> Result<Answer, Failure> {
+    match answer {
         Ok(Answer::Failed { code, message }) => {
             Err(Failure::new(Kind::from_code(code).unwrap_or(Kind::WrongParameters), message))
         }
@@ -169,7 +206,7 @@ mod tests {
             assert_eq!(request, Request::Detach);
             Answer::Failed { code: 5, message: "mounted".into() }
         });
-        let failure = ask(&path, Request::Detach, None).unwrap_err();
+        let failure = ask_patiently(&path, Request::Detach, || ()).unwrap_err();
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Busy, "mounted"));
         server.join().unwrap();
     }
@@ -182,13 +219,16 @@ mod tests {
         UnixStream::connect(&path).unwrap().write_all(b"{]\n").unwrap();
         UnixStream::connect(&path).unwrap().write_all(&[b'x'; 100_000]).ok();
         drop(UnixStream::connect(&path).unwrap());
-        assert_eq!(ask(&path, Request::Detach, None).unwrap(), Answer::Detached);
+        assert_eq!(ask_patiently(&path, Request::Detach, || ()).unwrap(), Answer::Detached);
         server.join().unwrap();
     }
 
     #[test]
     fn nobody_listening_is_a_failure() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(ask(&dir.path().join("none"), Request::Status, None).unwrap_err().kind, Kind::WrongDevice);
+        assert_eq!(
+            ask(&dir.path().join("none"), Request::Status, CLIENT_PATIENCE).unwrap_err().kind,
+            Kind::WrongDevice
+        );
     }
 }

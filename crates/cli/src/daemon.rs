@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind};
@@ -86,6 +87,39 @@ pub fn start(work: impl FnOnce(Ready) -> Result<(), Failure>) -> Result<String, 
             drop(to_starter);
             await_report(from_daemon)
         }
+    }
+}
+
+/// Does `work` in a process of its own and returns what it returns: the threads that it starts are gone afterwards, as a
+/// fork needs.
+pub fn in_child<T: Serialize + DeserializeOwned>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let failed = |e: io::Error| Failure::io("starting a process", &e);
+    await_being_alone().map_err(failed)?;
+    let (from_child, to_parent) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+    // SAFETY: this process has one thread, so the copy is a complete one.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(failed(io::Error::last_os_error())),
+        0 => {
+            drop(from_child);
+            let found = work().map_err(|failure| (failure.kind as u8, failure.message));
+            let told = serde_json::to_vec(&found).is_ok_and(|text| File::from(to_parent).write_all(&text).is_ok());
+            // SAFETY: ends this process at once. What the parent has in its buffers is the parent's to write.
+            unsafe { libc::_exit(i32::from(!told)) }
+        }
+        child => child,
+    };
+    drop(to_parent);
+    let found: Result<Result<T, (u8, String)>, _> = serde_json::from_reader(File::from(from_child));
+    let mut status = 0;
+    // SAFETY: waits for the child that was made above, and nobody else does.
+    while unsafe { libc::waitpid(child, &mut status, 0) } == -1
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+    match found {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err((code, message))) => Err(Failure::new(Kind::from_code(code).unwrap_or(Kind::WrongParameters), message)),
+        Err(_) => Err(Failure::usage("the process that was to look at the volume died")),
     }
 }
 

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::fs::{SeekFrom, seek};
 
@@ -14,6 +13,9 @@ use crate::failure::{Failure, Kind};
 mod database;
 
 pub use database::Database;
+
+/// What the program was given as its input.
+const INPUT: &str = "/proc/self/fd/0";
 
 /// Something worth keeping, as far as anyone can tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,20 +47,29 @@ impl fmt::Display for Existing {
     }
 }
 
-/// What `file`, opened from `path`, holds. `None`: nothing, or on a device nothing that is recognised.
-pub fn probe(file: &File, path: &Path) -> Result<Option<Existing>, Failure> {
-    if let Some(found) = probe_signatures(path)? {
+/// What `file` holds, which the user calls `shown`. `None`: nothing, or on a device nothing that is recognised.
+pub fn probe(file: &File, shown: &str, kind: Container) -> Result<Option<Existing>, Failure> {
+    let failed = |e: io::Error| Failure::io(shown, &e);
+    if let Some(found) = probe_signatures(file, shown)? {
         return Ok(Some(found));
     }
-    if let Some(database) = database::recognise(file).map_err(|e| Failure::path(path, &e))? {
+    if let Some(database) = database::recognise(file).map_err(failed)? {
         return Ok(Some(Existing::Database(database)));
     }
-    let kind = file.metadata().map_err(|e| Failure::path(path, &e))?.file_type();
     // A device is full of whatever was there before; a file has content because somebody put it there.
-    if !kind.is_block_device() && has_data(file).map_err(|e| Failure::path(path, &e))? {
+    if kind == Container::File && has_data(file).map_err(failed)? {
         return Ok(Some(Existing::Unknown));
     }
     Ok(None)
+}
+
+/// What content lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    /// A file, which has content because somebody put it there.
+    File,
+    /// A device or an image, which is full of whatever was there before.
+    Device,
 }
 
 /// Whether any part of the file is more than a hole.
@@ -72,13 +83,13 @@ fn has_data(file: &File) -> io::Result<bool> {
 }
 
 /// Asks libblkid through its program, which keeps parsers of hostile bytes out of this process.
-fn probe_signatures(path: &Path) -> Result<Option<Existing>, Failure> {
+fn probe_signatures(file: &File, shown: &str) -> Result<Option<Existing>, Failure> {
     // Not in every user's PATH.
     let program = ["/usr/sbin/blkid", "/sbin/blkid"].into_iter().find(|p| Path::new(p).exists()).unwrap_or("blkid");
     let output = Command::new(program)
-        .args(["--probe", "--output", "export", "--"])
-        .arg(path)
-        .stdin(Stdio::null())
+        // Not by its name: it may have none.
+        .args(["--probe", "--output", "export", "--", INPUT])
+        .stdin(file.try_clone().map_err(|e| Failure::io(shown, &e))?)
         .output()
         .map_err(|e| Failure::io("running blkid (package util-linux) to see what is there already", &e))?;
     match output.status.code() {
@@ -86,11 +97,8 @@ fn probe_signatures(path: &Path) -> Result<Option<Existing>, Failure> {
         Some(2) => Ok(None),
         Some(8) => Ok(Some(Existing::Ambiguous)),
         _ => {
-            let reason = String::from_utf8_lossy(&output.stderr);
-            Err(Failure::new(
-                Kind::WrongDevice,
-                format_args!("blkid cannot probe {}: {}", path.display(), reason.trim()),
-            ))
+            let reason = String::from_utf8_lossy(&output.stderr).replace(INPUT, shown);
+            Err(Failure::new(Kind::WrongDevice, format_args!("blkid cannot probe {shown}: {}", reason.trim())))
         }
     }
 }

@@ -1,17 +1,21 @@
 //! The `sealdisk` program: parsing, prompts, progress, daemons and exit codes. What a volume is lies in the crates below.
 
 mod arguments;
+mod attachable;
 mod commands;
 mod control;
 mod daemon;
 mod existing;
 mod failure;
 mod hardening;
+mod header_file;
 mod helper;
+mod location;
 mod logged_disk;
 mod memory;
 mod output;
 mod passphrase;
+mod patience;
 mod progress;
 mod question;
 mod registry;
@@ -22,7 +26,7 @@ mod size;
 mod terminal;
 mod unlock;
 mod unlocked_store;
-mod volume_file;
+mod volume_name;
 
 use std::process::ExitCode;
 

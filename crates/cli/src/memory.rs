@@ -9,11 +9,11 @@ const OF_EXPORT: u64 = 64 << 20;
 /// What a volume needs to work at all.
 const LEAST: u64 = 32 << 20;
 
-/// How much of the limit is left for the volume.
-pub fn of_volume(limit: ByteSize) -> Result<usize, Failure> {
-    let rest = limit.0.saturating_sub(OF_EXPORT);
+/// How much of the limit is left for the volume, when what its store takes is `of_store`.
+pub fn of_volume(limit: ByteSize, of_store: u64) -> Result<usize, Failure> {
+    let rest = limit.0.saturating_sub(OF_EXPORT + of_store);
     if rest < LEAST {
-        let least = ByteSize(OF_EXPORT + LEAST);
+        let least = ByteSize(OF_EXPORT + of_store + LEAST);
         return Err(Failure::usage(format_args!("--memory {limit} is too little; {least} is the least")));
     }
     usize::try_from(rest)

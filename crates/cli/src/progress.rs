@@ -1,7 +1,6 @@
 //! How far long work is.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -21,9 +20,9 @@ pub enum Progress {
 
 impl Progress {
     /// Progress of work on `volume`: as JSON if asked for, else a bar if somebody is looking.
-    pub fn new(volume: &Path, json: bool, quiet: bool) -> Self {
+    pub fn new(volume: &str, json: bool, quiet: bool) -> Self {
         if json {
-            Self::Json(JsonProgress::new(volume.display().to_string()))
+            Self::Json(JsonProgress::new(volume.to_owned()))
         } else if quiet || !io::stderr().is_terminal() {
             Self::Silent
         } else {

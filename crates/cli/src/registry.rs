@@ -26,18 +26,29 @@ use crate::failure::{Failure, Kind};
 /// Longest name of an attached volume in bytes: a unix socket's path has room for 107.
 const LONGEST_NAME: usize = 48;
 
-/// Which file or device a path leads to, whatever the path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Which volume it is, whatever its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Identity {
     /// A regular file: device and inode.
     File(u64, u64),
     /// A block device: its number.
     Device(u64),
+    /// An image on Ceph.
+    Image {
+        /// The cluster's UUID.
+        cluster: String,
+        /// The pool's number.
+        pool: i64,
+        /// The image's id, which stays when it is renamed.
+        image: String,
+        /// The snapshot's name.
+        snapshot: Option<String>,
+    },
 }
 
 impl Identity {
     /// The identity of what `path` leads to.
-    pub fn of(path: &Path) -> io::Result<Self> {
+    pub fn of_file(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         Ok(match metadata.file_type().is_block_device() {
             true => Self::Device(metadata.rdev()),
@@ -46,15 +57,31 @@ impl Identity {
     }
 }
 
+/// What must be remembered of a connection to Ceph beyond the life of the process that had it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Client {
+    /// Its address, by which the image's lock knows its owner; `None` where nothing is locked.
+    pub address: Option<String>,
+    /// `--conf`
+    pub conf: Option<PathBuf>,
+    /// `--id`
+    pub id: Option<String>,
+    /// `--keyring`
+    pub keyring: Option<PathBuf>,
+}
+
 /// What is attached. The fields that `list --json` shows are documented there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Entry {
     /// The name it was attached under.
     pub name: String,
-    /// The volume's absolute path.
-    pub volume: PathBuf,
-    /// The volume, whatever its path.
+    /// The volume's absolute path, or the image's name.
+    pub volume: String,
+    /// The volume, whatever its name.
     pub identity: Identity,
+    /// The connection to Ceph, for an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
     /// The process that serves it.
     pub pid: u32,
     /// Seconds since 1970 when it was attached.
@@ -144,7 +171,7 @@ impl Registry {
                 Ok(()) => {}
                 Err(rustix::io::Errno::AGAIN) => {
                     let whom = room.read_entry().map_or("another volume that is being attached".into(), |entry| {
-                        format!("{} (process {})", entry.volume.display(), entry.pid)
+                        format!("{} (process {})", entry.volume, entry.pid)
                     });
                     return Err(Failure::busy(format_args!(
                         "the name '{name}' is taken by {whom}; choose another --name"
@@ -187,15 +214,18 @@ impl Registry {
         Some(Registered { name: name.to_owned(), entry: room.read_entry(), alive, room })
     }
 
-    /// The attached volume that lies at `path`; what a killed process left of it only where no living one has it.
-    pub fn find_volume(&self, path: &Path) -> Result<Option<Registered>, Failure> {
-        let identity = Identity::of(path).ok();
-        let matches = |entry: &Entry| match identity {
-            Some(identity) => entry.identity == identity,
-            // The file is gone; its name may still be known.
-            None => entry.volume == path,
-        };
-        let matching = self.all()?.into_iter().filter(|registered| registered.entry.as_ref().is_some_and(matches));
+    /// The attached volume of this identity; what a killed process left of it only where no living one has it.
+    pub fn find_volume(&self, identity: &Identity) -> Result<Option<Registered>, Failure> {
+        self.first(|entry| entry.identity == *identity)
+    }
+
+    /// The attached volume of this name, for when what it names is gone or out of reach.
+    pub fn find_named(&self, volume: &str) -> Result<Option<Registered>, Failure> {
+        self.first(|entry| entry.volume == volume)
+    }
+
+    fn first(&self, matches: impl Fn(&Entry) -> bool) -> Result<Option<Registered>, Failure> {
+        let matching = self.all()?.into_iter().filter(|registered| registered.entry.as_ref().is_some_and(&matches));
         Ok(matching.max_by_key(|registered| registered.alive))
     }
 }
@@ -210,11 +240,6 @@ fn lock_patiently(lock: &File) -> rustix::io::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-/// The attached volume that lies at `path`, as far as this user can know. Commands that attach nothing need no registry.
-pub fn attached_at(path: &Path) -> Option<Registered> {
-    Registry::of_this_user().and_then(|registry| registry.find_volume(path)).ok().flatten()
 }
 
 /// The folder of one attached volume.
@@ -314,10 +339,9 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
     })
 }
 
-/// The name for a volume whose user did not choose one: its file name without the extension, with an underscore for
-/// every character that a name cannot have.
-pub fn default_name(volume: &Path) -> String {
-    let stem = volume.file_stem().unwrap_or_default().to_string_lossy();
+/// The name for a volume whose user did not choose one: `stem` with an underscore for every character that a name cannot
+/// have.
+pub fn default_name(stem: &str) -> String {
     let stem = stem.trim_start_matches(['.', '-']);
     let name: String =
         stem.chars().map(|c| if check_name(&format!("x{c}")).is_ok() { c } else { '_' }).take(LONGEST_NAME).collect();
@@ -348,8 +372,9 @@ mod tests {
     fn entry(name: &str, volume: &Path) -> Entry {
         Entry {
             name: name.to_owned(),
-            volume: volume.to_owned(),
-            identity: Identity::of(volume).unwrap(),
+            volume: volume.display().to_string(),
+            identity: Identity::of_file(volume).unwrap(),
+            client: None,
             pid: 1,
             since: 0,
             export: "nbd".into(),
@@ -370,13 +395,11 @@ mod tests {
             check_name(good).unwrap();
         }
         for (path, name) in
-            [("/v/pgdata.vol", "pgdata"), ("/dev/sdb", "sdb"), ("a b.vol", "a_b"), ("/", "volume"), ("..x", "_")]
+            [("pgdata", "pgdata"), ("a b", "a_b"), ("", "volume"), ("..x", "x"), ("-@", "_"), ("i@s", "i_s")]
         {
-            let given = default_name(Path::new(path));
+            let given = default_name(path);
             check_name(&given).unwrap();
-            if name != "_" {
-                assert_eq!(given, name);
-            }
+            assert_eq!(given, name);
         }
     }
 
@@ -397,9 +420,9 @@ mod tests {
         let volume = tempfile::NamedTempFile::new().unwrap();
         let claim = registry.claim("a", |_| Ok(())).unwrap();
         claim.announce(&entry("a", volume.path())).unwrap();
-        assert!(registry.find_volume(volume.path()).unwrap().unwrap().alive);
+        assert!(registry.find_volume(&Identity::of_file(volume.path()).unwrap()).unwrap().unwrap().alive);
         drop(claim);
-        assert!(!registry.find_volume(volume.path()).unwrap().unwrap().alive);
+        assert!(!registry.find_volume(&Identity::of_file(volume.path()).unwrap()).unwrap().unwrap().alive);
         let cleaned = std::cell::Cell::new(false);
         registry
             .claim("a", |_| {
@@ -419,7 +442,7 @@ mod tests {
         }
         let living = registry.claim("b", |_| Ok(())).unwrap();
         living.announce(&entry("b", volume.path())).unwrap();
-        assert_eq!(registry.find_volume(volume.path()).unwrap().unwrap().name, "b");
+        assert_eq!(registry.find_volume(&Identity::of_file(volume.path()).unwrap()).unwrap().unwrap().name, "b");
     }
 
     #[test]
@@ -431,8 +454,8 @@ mod tests {
         fs::hard_link(&volume, &other).unwrap();
         let claim = registry.claim("a", |_| Ok(())).unwrap();
         claim.announce(&entry("a", &volume)).unwrap();
-        assert_eq!(registry.find_volume(&other).unwrap().unwrap().name, "a");
-        assert!(registry.find_volume(dir.path()).unwrap().is_none());
+        assert_eq!(registry.find_volume(&Identity::of_file(&other).unwrap()).unwrap().unwrap().name, "a");
+        assert!(registry.find_volume(&Identity::of_file(dir.path()).unwrap()).unwrap().is_none());
     }
 
     #[test]

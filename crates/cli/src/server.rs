@@ -1,10 +1,13 @@
 //! The life of an attached volume, from the first client to the last flush.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sealdisk_export::{Export, ExportError};
+use sealdisk_rados::Cluster;
 use sealdisk_volume::{State, Volume};
 
 use crate::control::{Answer, ControlSocket, FAILED, Health, Pending, Request};
@@ -16,14 +19,22 @@ use crate::signals::HeldSignals;
 /// How often to look whether a disk that was in use when it was to end has become free.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// A volume with its export.
+pub struct Served {
+    /// What is served.
+    pub volume: Arc<Volume>,
+    /// The connection behind which it lies.
+    pub cluster: Option<Arc<Cluster>>,
+    /// How it is served.
+    pub export: Box<dyn Export>,
+}
+
 /// A volume with its export, and everything that can make it end.
 pub struct Server {
     /// The name in the registry.
     pub claim: Claim,
-    /// What is served.
-    pub volume: Arc<Volume>,
-    /// How.
-    pub export: Box<dyn Export>,
+    /// What is served, and how.
+    pub served: Served,
     /// Where requests arrive.
     pub control: ControlSocket,
     /// Held back since before any thread was started.
@@ -50,17 +61,17 @@ impl Server {
                     return self.end();
                 }
                 ending = true;
-                match self.export.release() {
+                match self.served.export.release() {
                     Ok(()) => return self.end(),
                     Err(error) => self.prepare_to_end(&error),
                 }
-            } else if ending && self.export.release().is_ok() {
+            } else if ending && self.served.export.release().is_ok() {
                 return self.end();
             }
             if let Some(pending) = self.control.accept() {
                 match pending.request {
-                    Request::Status => pending.answer(&Answer::Status(health(&self.volume, ending))),
-                    Request::Detach => match self.export.release() {
+                    Request::Status => pending.answer(&Answer::Status(health(&self.served, ending))),
+                    Request::Detach => match self.served.export.release() {
                         Ok(()) => return self.detach(pending),
                         Err(error) => pending.answer(&failed(&Failure::from(error))),
                     },
@@ -75,7 +86,7 @@ impl Server {
         // File systems on the disk write back what they hold, which this process goes on serving meanwhile. Nobody waits
         // for it, since it waits for every other disk of the machine, too.
         std::thread::spawn(|| helper().sync().unwrap_or_else(|error| eprintln!("sealdisk: {error}")));
-        if let Err(error) = self.volume.flush() {
+        if let Err(error) = self.served.volume.flush() {
             eprintln!("sealdisk: {error}");
         }
     }
@@ -101,7 +112,10 @@ impl Server {
 
     /// Stops the export, flushes, and gives back volume and name: whoever hears of it can attach the volume again.
     fn stop(self, afterwards: Afterwards) -> Result<(), Failure> {
-        let Self { claim, volume, export, control, signals } = self;
+        let Self { claim, served: Served { volume, cluster, export }, control, signals } = self;
+        // Flushing may take as long as the store below lets it, and somebody may want to know.
+        let health = health_of(&volume, cluster.as_deref(), true);
+        let meanwhile = Meanwhile::begin(control, cluster, health);
         let stopped = export.stop().map_err(Failure::from);
         let closed = match sole_owner(volume) {
             Ok(volume) => close(volume),
@@ -109,7 +123,7 @@ impl Server {
                 Err(Failure::busy("the disk is still in use; everything is flushed, and the next attach tidies up"))
             }),
         };
-        drop(control);
+        drop(meanwhile);
         if closed.is_ok() || afterwards == Afterwards::Forget {
             claim.release();
         }
@@ -141,7 +155,11 @@ fn failed(failure: &Failure) -> Answer {
 }
 
 /// How the volume does, for `list` and `info`.
-fn health(volume: &Volume, ending: bool) -> Health {
+fn health(served: &Served, ending: bool) -> Health {
+    health_of(&served.volume, served.cluster.as_deref(), ending)
+}
+
+fn health_of(volume: &Volume, cluster: Option<&Cluster>, ending: bool) -> Health {
     let status = volume.status();
     let (state, reason) = match status.state {
         State::Healthy | State::ReadOnly if ending => ("ending", Some("the disk is in use".to_owned())),
@@ -150,12 +168,55 @@ fn health(volume: &Volume, ending: bool) -> Health {
         State::Failed(reason) => (FAILED, Some(reason)),
     };
     let counters = [("waiting_sectors", Some(status.waiting_sectors as u64)), ("objects", status.objects)];
-    Health {
+    let health = Health {
         state: state.to_owned(),
+        waiting_since: None,
         reason,
         damage: status.damage.as_deref().map(damage_story),
         implementation: status.implementation.to_owned(),
         counters: counters.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?))).collect(),
+    };
+    health.with_wait(cluster.and_then(Cluster::waiting_since))
+}
+
+/// Answers while the volume is being flushed for the last time.
+struct Meanwhile {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Meanwhile {
+    /// `health` is how the volume did when it began to end.
+    fn begin(control: ControlSocket, cluster: Option<Arc<Cluster>>, health: Health) -> Self {
+        let health = Health { state: "ending".to_owned(), reason: Some("it is being flushed".to_owned()), ..health };
+        let end = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&end);
+        // Without the thread, nobody who asks now gets an answer.
+        let thread = std::thread::Builder::new().name("meanwhile".into()).spawn(move || {
+            while !theirs.load(Ordering::Relaxed) {
+                let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+                let _ = poll(&mut [PollFd::new(&control, PollFlags::IN)], Some(&moment));
+                let Some(pending) = control.accept() else { continue };
+                let answer = match pending.request {
+                    Request::Status => {
+                        let since = cluster.as_deref().and_then(Cluster::waiting_since);
+                        Answer::Status(health.clone().with_wait(since))
+                    }
+                    Request::Detach => failed(&Failure::busy("it is being detached already")),
+                };
+                pending.answer(&answer);
+            }
+        });
+        Self { end, thread: thread.ok() }
+    }
+}
+
+impl Drop for Meanwhile {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 

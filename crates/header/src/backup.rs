@@ -25,7 +25,8 @@ impl Header {
             return Err(HeaderError::new(backup, HeaderErrorKind::Exists, "it exists already; choose another file"));
         }
         let (mut session, _) = self.session()?;
-        let written = session.device.backup_handle().header_backup(Some(EncryptionFormat::Luks2), backup);
+        let format = session.format();
+        let written = session.device.backup_handle().header_backup(Some(format), backup);
         written.map_err(|error| session.failure("backing up the header", error))?;
         // Someone may be about to destroy the original.
         let synced = File::open(backup).and_then(|file| file.sync_all());
@@ -41,7 +42,8 @@ impl Header {
             refuse_another_volume(device, &saved)?;
         }
         let mut session = Session::new(device)?;
-        let restored = session.device.backup_handle().header_restore(Some(EncryptionFormat::Luks2), backup);
+        let format = if saved.is_luks1 { EncryptionFormat::Luks1 } else { EncryptionFormat::Luks2 };
+        let restored = session.device.backup_handle().header_restore(Some(format), backup);
         restored.map_err(|error| session.failure("restoring the header", error))?;
         drop(session);
         Self::load(device)

@@ -25,7 +25,9 @@ pub struct Description {
     /// Bytes of the volume key; unknown once no slot holds it.
     pub(crate) volume_key_len: Option<usize>,
     /// Where key material may lie.
-    key_area: std::ops::Range<u64>,
+    pub(crate) key_area: std::ops::Range<u64>,
+    /// How many key slots there can be.
+    pub(crate) most_key_slots: usize,
 }
 
 #[derive(Deserialize)]
@@ -128,7 +130,7 @@ impl Description {
             (Some(32), Payload::Plain(_)) => Some(32),
             (Some(bytes), _) => return Err(Unsupported::KeyBits(bytes.saturating_mul(8))),
         };
-        Ok(Self { payload, key_slots, volume_key_len, key_area })
+        Ok(Self { payload, key_slots, volume_key_len, key_area, most_key_slots: KEY_SLOTS })
     }
 
     /// Whether one more key slot would find a number and a place for its key material.
@@ -140,7 +142,8 @@ impl Description {
         areas.sort_by_key(|area| area.start);
         let ends = std::iter::once(self.key_area.start).chain(areas.iter().map(|area| area.end));
         let starts = areas.iter().map(|area| area.start).chain(std::iter::once(self.key_area.end));
-        self.key_slots.len() < KEY_SLOTS && ends.zip(starts).any(|(end, start)| start.saturating_sub(end) >= needed)
+        self.key_slots.len() < self.most_key_slots
+            && ends.zip(starts).any(|(end, start)| start.saturating_sub(end) >= needed)
     }
 }
 

@@ -64,6 +64,13 @@ impl HeaderError {
         Self::new(device, HeaderErrorKind::of_errno(error.raw_os_error()), format!("{doing}: {error}"))
     }
 
+    /// The same error, told of `name`: where a header is worked on in another place than where it lies.
+    #[must_use]
+    pub fn about(self, name: &str) -> Self {
+        let story = self.story.replace(&*self.device.to_string_lossy(), name);
+        Self { device: name.into(), story, ..self }
+    }
+
     /// What callers match on.
     pub fn kind(&self) -> &HeaderErrorKind {
         &self.kind

@@ -1,6 +1,7 @@
 //! Making, loading and unlocking a header.
 
 use std::fs::OpenOptions;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use libcryptsetup_rs::consts::flags::CryptVolumeKey;
@@ -31,7 +32,7 @@ pub struct FormatOptions {
     pub pbkdf: Pbkdf,
 }
 
-/// A LUKS2 header that was loaded and has the shape of one of ours.
+/// A LUKS2 header, or one of LUKS1, that was loaded and has the shape of one of ours.
 ///
 /// It remembers what it has read and opens the device anew for every operation; one that meets another payload than it
 /// remembers fails with [`HeaderErrorKind::Changed`].
@@ -41,6 +42,18 @@ pub struct Header {
     pub(crate) description: Description,
     uuid: String,
     label: Option<String>,
+    pub(crate) is_luks1: bool,
+}
+
+/// Where the parts of a header lie, in bytes of the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderMap {
+    /// Both copies of what names the key slots.
+    pub copies: Range<u64>,
+    /// Where key material may lie.
+    pub key_area: Range<u64>,
+    /// The key material of each slot.
+    pub key_material: Vec<Range<u64>>,
 }
 
 impl FormatOptions {
@@ -151,7 +164,9 @@ impl Header {
     pub(crate) fn of_session(session: &mut Session, device: &Path) -> Result<Self, HeaderError> {
         let description = session.description()?;
         let uuid = session.uuid().unwrap_or_default();
-        Ok(Self { device: device.to_owned(), description, uuid, label: session.label() })
+        let is_luks1 = session.is_luks1();
+        let label = if is_luks1 { None } else { session.label() };
+        Ok(Self { device: device.to_owned(), description, uuid, label, is_luks1 })
     }
 
     /// Opens the device again, and makes sure that it is still the same volume.
@@ -174,6 +189,13 @@ impl Header {
         &self.description.payload
     }
 
+    /// Where what it consists of lies.
+    pub fn map(&self) -> HeaderMap {
+        let key_area = self.description.key_area.clone();
+        let key_material = self.description.key_slots.iter().map(|slot| slot.area.clone()).collect();
+        HeaderMap { copies: 0..key_area.start, key_area, key_material }
+    }
+
     /// The volume's UUID, as text.
     pub fn uuid(&self) -> &str {
         &self.uuid
@@ -182,6 +204,11 @@ impl Header {
     /// The volume's label.
     pub fn label(&self) -> Option<&str> {
         self.label.as_deref()
+    }
+
+    /// Whether it is one of LUKS1, the older format.
+    pub fn is_luks1(&self) -> bool {
+        self.is_luks1
     }
 
     /// The key slots in use, by number.

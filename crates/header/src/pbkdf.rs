@@ -7,6 +7,7 @@ use libcryptsetup_rs::consts::vals::{CryptKdf, LuksType};
 use libcryptsetup_rs::{CryptPbkdfType, CryptPbkdfTypeRef, CryptSettingsHandle, LibcryptErr};
 use libcryptsetup_rs_sys as sys;
 
+use crate::luks1;
 use crate::session::Session;
 
 /// How a new key slot stretches its passphrase: Argon2id (RFC 9106).
@@ -77,6 +78,7 @@ impl Session {
     /// Makes the key slots that are stored from now on cost this.
     pub(crate) fn set_pbkdf(&mut self, pbkdf: Pbkdf) -> Result<(), LibcryptErr> {
         let parameters = match pbkdf {
+            _ if self.is_luks1() => luks1::pbkdf2(pbkdf),
             Pbkdf::Calibrated { time_ms } => self.calibrate(time_ms)?,
             Pbkdf::Fixed { passes, memory_kib, threads } => parameters(passes, memory_kib, threads),
         };

@@ -15,6 +15,7 @@ use libcryptsetup_rs::{CryptDevice, LibcryptErr, set_log_callback};
 use libcryptsetup_rs_sys as sys;
 use rustix::io::Errno;
 
+use crate::luks1::{self, Undescribed};
 use crate::{Description, HeaderCopy, HeaderError, HeaderErrorKind};
 
 /// libcryptsetup's state is global in places (the log callback, the crypto backend's set-up), so only one session
@@ -42,6 +43,7 @@ pub(crate) struct Session {
     pub(crate) device: CryptDevice,
     raw: *mut sys::crypt_device,
     path: PathBuf,
+    is_luks1: bool,
     // Dropped last: libcryptsetup frees the device while the turn is still ours.
     _turn: MutexGuard<'static, ()>,
 }
@@ -60,16 +62,32 @@ impl Session {
         if code < 0 {
             return Err(Self::story(path, "opening", LibcryptErr::IOError(std::io::Error::from_raw_os_error(-code))));
         }
-        Ok(Self { device: CryptDevice::from_ptr(raw), raw, path: path.to_owned(), _turn: turn })
+        Ok(Self { device: CryptDevice::from_ptr(raw), raw, path: path.to_owned(), is_luks1: false, _turn: turn })
     }
 
-    /// Names `path` and loads its LUKS2 header. libcryptsetup checks both copies and mends one from the other.
+    /// Names `path` and loads its header. libcryptsetup checks both copies of a LUKS2 header and mends one from the other.
     pub(crate) fn load(path: &Path) -> Result<Self, HeaderError> {
         let mut session = Self::new(path)?;
-        match session.device.context_handle().load::<()>(Some(EncryptionFormat::Luks2), None) {
-            Ok(()) => Ok(session),
-            Err(error) => Err(session.not_loaded(error)),
+        let Err(error) = session.device.context_handle().load::<()>(Some(EncryptionFormat::Luks2), None) else {
+            return Ok(session);
+        };
+        let said = MESSAGES.with_borrow_mut(std::mem::take);
+        if session.device.context_handle().load::<()>(Some(EncryptionFormat::Luks1), None).is_ok() {
+            session.is_luks1 = true;
+            return Ok(session);
         }
+        MESSAGES.set(said);
+        Err(session.not_loaded(error))
+    }
+
+    /// Whether it is a LUKS1 header.
+    pub(crate) fn is_luks1(&self) -> bool {
+        self.is_luks1
+    }
+
+    /// Which of the two formats it is in.
+    pub(crate) fn format(&self) -> EncryptionFormat {
+        if self.is_luks1 { EncryptionFormat::Luks1 } else { EncryptionFormat::Luks2 }
     }
 
     /// For what the bindings leave out.
@@ -79,6 +97,12 @@ impl Session {
 
     /// What the loaded header's JSON says.
     pub(crate) fn description(&mut self) -> Result<Description, HeaderError> {
+        if self.is_luks1() {
+            return luks1::describe(self).map_err(|error| match error {
+                Undescribed::Failed(error) => self.failure("reading the LUKS1 header", error),
+                Undescribed::Unsupported(reason) => HeaderError::unsupported(&self.path, reason),
+            });
+        }
         let json =
             self.device.status_handle().dump_json().map_err(|e| self.failure("reading the LUKS2 metadata", e))?;
         Description::of(&json).map_err(|reason| HeaderError::unsupported(&self.path, reason))
@@ -140,17 +164,11 @@ impl Session {
             }
             _ => {}
         }
-        let story = if self.is_luks1() {
-            "this is a LUKS1 header; back it up, close the volume, and run `cryptsetup convert --type luks2`".to_owned()
-        } else if said.is_empty() {
-            "there is no intact LUKS2 header here; if there was one, restore it from a backup".to_owned()
+        let story = if said.is_empty() {
+            "there is no intact LUKS header here; if there was one, restore it from a backup".to_owned()
         } else {
-            format!("there is no LUKS2 header here that can be used: {said}")
+            format!("there is no LUKS header here that can be used: {said}")
         };
         HeaderError::new(&self.path, HeaderErrorKind::NoHeader, story)
-    }
-
-    fn is_luks1(&mut self) -> bool {
-        self.device.context_handle().load::<()>(Some(EncryptionFormat::Luks1), None).is_ok()
     }
 }

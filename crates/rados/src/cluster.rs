@@ -5,14 +5,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::RadosError;
 use crate::error::check;
 use crate::library::{ClusterHandle, Librados};
+use crate::waits::Waits;
 
 /// Who connects to which cluster, as people who use Ceph say it. What is not given is looked for where `ceph` looks:
 /// `CEPH_CONF`, `CEPH_ARGS`, `/etc/ceph/ceph.conf`, `client.admin`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// The configuration file.
     pub conf: Option<PathBuf>,
@@ -29,6 +31,8 @@ const MOUNT_TIMEOUT: &CStr = c"30";
 pub struct Cluster {
     pub(crate) handle: ClusterHandle,
     pub(crate) librados: &'static Librados,
+    /// What is being waited for.
+    pub(crate) waits: Waits,
 }
 
 // SAFETY: librados serves one connection to any number of threads.
@@ -40,18 +44,36 @@ impl Cluster {
     /// Connects.
     pub fn connect(credentials: &Credentials) -> Result<Arc<Self>, RadosError> {
         let librados = Librados::get()?;
-        let user = format!("client.{}", credentials.id.as_deref().unwrap_or("admin"));
+        let id = credentials.id.clone().or_else(|| id_in(&std::env::var("CEPH_ARGS").ok()?));
+        let user = format!("client.{}", id.as_deref().unwrap_or("admin"));
         let user = c_string(user.as_bytes(), "the user's name")?;
         let mut handle = ptr::null_mut();
         // SAFETY: both strings outlive the call, and `handle` is written on success.
         let created = unsafe { (librados.rados_create2)(&mut handle, c"ceph".as_ptr(), user.as_ptr(), 0) };
         check(created, || "preparing a connection to Ceph".to_owned())?;
-        let cluster = Self { handle, librados };
+        let cluster = Self { handle, librados, waits: Waits::default() };
         cluster.configure(credentials)?;
+        let wait = cluster.waits.begin();
         // SAFETY: the handle was created above and is configured.
         let connected = unsafe { (librados.rados_connect)(cluster.handle) };
         check(connected, || format!("connecting to Ceph as {}", user.to_string_lossy()))?;
+        drop(wait);
         Ok(Arc::new(cluster))
+    }
+
+    /// Since when the oldest operation waits for the cluster that has not ended yet.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        self.waits.oldest()
+    }
+
+    /// The cluster's identity, a UUID.
+    pub fn fsid(&self) -> Result<String, RadosError> {
+        // A UUID's 36 characters and the terminating zero.
+        let mut text = [0u8; 37];
+        // SAFETY: the handle is connected, and the length is the buffer's.
+        let result = unsafe { (self.librados.rados_cluster_fsid)(self.handle, text.as_mut_ptr().cast(), text.len()) };
+        check(result, || "asking which cluster this is".to_owned())?;
+        Ok(CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned())
     }
 
     fn configure(&self, credentials: &Credentials) -> Result<(), RadosError> {
@@ -109,4 +131,41 @@ impl Drop for Cluster {
 /// A string for C.
 pub(crate) fn c_string(bytes: &[u8], what: &str) -> Result<CString, RadosError> {
     CString::new(bytes).map_err(|error| RadosError::new(format!("{what} has a zero byte"), error.into()))
+}
+
+/// The user that `CEPH_ARGS` names. librados reads everything else from there by itself.
+fn id_in(arguments: &str) -> Option<String> {
+    let mut words = arguments.split_whitespace();
+    while let Some(word) = words.next() {
+        let (option, value) = word.split_once('=').map_or((word, None), |(option, value)| (option, Some(value)));
+        let is_name = matches!(option, "--name" | "-n");
+        if !is_name && !matches!(option, "--id" | "--user") {
+            continue;
+        }
+        let value = value.or_else(|| words.next())?;
+        return Some(if is_name { value.strip_prefix("client.")? } else { value }.to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::id_in;
+
+    #[test]
+    fn the_user_in_cephs_own_variable_is_found() {
+        for (arguments, id) in [
+            ("--id guest", Some("guest")),
+            ("--keyring /k --id=guest -m host", Some("guest")),
+            ("-n client.guest", Some("guest")),
+            ("--name=client.guest", Some("guest")),
+            ("--user guest", Some("guest")),
+            ("--name mon.", None),
+            ("--id", None),
+            ("--keyring /k", None),
+            ("", None),
+        ] {
+            assert_eq!(id_in(arguments).as_deref(), id, "{arguments}");
+        }
+    }
 }

@@ -50,6 +50,17 @@ impl RadosError {
         self.errno() == Some(libc::EOPNOTSUPP)
     }
 
+    /// Whether bytes were not what a [write](crate::ObjectWrite::compare) expected. Ceph adds their place to a number
+    /// beyond those of Linux.
+    pub fn is_mismatch(&self) -> bool {
+        self.errno().is_some_and(|errno| errno >= 4095)
+    }
+
+    /// Whether somebody else has the lock of an image, and lives.
+    pub fn is_locked_elsewhere(&self) -> bool {
+        self.errno() == Some(libc::EROFS)
+    }
+
     /// Whether this connection was shut out for good: somebody has broken its lock.
     pub fn is_fenced(&self) -> bool {
         self.errno() == Some(libc::ESHUTDOWN)

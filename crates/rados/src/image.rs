@@ -1,5 +1,6 @@
 //! RBD images: what their objects are called, who may write them, and their snapshots.
 
+mod change;
 mod lock;
 mod snapshots;
 mod watch;
@@ -13,7 +14,9 @@ use crate::cluster::c_string;
 use crate::error::check;
 use crate::library::{ImageHandle, ImageInfo, Librbd};
 use crate::pool::Pool;
+use crate::waits::Wait;
 
+pub use change::ObjectChange;
 pub use snapshots::{ImageSnapshot, Parent};
 pub use watch::{ImageEvent, Watch};
 
@@ -134,6 +137,7 @@ impl Image {
         let c_snapshot = snapshot.map(|name| c_string(name.as_bytes(), "the snapshot's name")).transpose()?;
         let c_snapshot = c_snapshot.as_ref().map_or(ptr::null(), |name| name.as_ptr());
         let mut handle = ptr::null_mut();
+        let _wait = pool.cluster.waits.begin();
         // SAFETY: the pool lives as long as the image, and the names outlive the call.
         let result = unsafe { open(pool.handle, c_name.as_ptr(), &mut handle, c_snapshot) };
         check(result, || match snapshot {
@@ -146,6 +150,16 @@ impl Image {
     /// The name, or id, under which it was opened.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The pool of its header.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Notes that librbd is asked for something that takes the cluster to answer.
+    fn begin_wait(&self) -> Wait<'_> {
+        self.pool.cluster.waits.begin()
     }
 
     fn check(&self, result: impl Into<i64>, doing: &str) -> Result<u64, RadosError> {
@@ -223,6 +237,7 @@ impl Image {
 
     /// Changes the size.
     pub fn resize(&self, size: u64, may_shrink: bool) -> Result<(), RadosError> {
+        let _wait = self.begin_wait();
         // SAFETY: the handle is this value's, and the callback needs no argument.
         let result = unsafe { (self.librbd.rbd_resize2)(self.handle, size, may_shrink, go_on, ptr::null_mut()) };
         self.check(result, "resizing").map(drop)

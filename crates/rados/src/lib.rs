@@ -20,10 +20,11 @@ mod image;
 mod library;
 mod pool;
 mod rbd_store;
+mod waits;
 
 pub use cluster::{Cluster, Credentials};
 pub use error::RadosError;
-pub use image::{Features, Image, ImageEvent, ImageSnapshot, ObjectNames, Parent, Watch};
+pub use image::{Features, Image, ImageEvent, ImageSnapshot, ObjectChange, ObjectNames, Parent, Watch};
 pub use library::MissingLibrary;
 pub use pool::{ObjectRead, ObjectWrite, Pool, SnapshotContext};
 pub use rbd_store::{ImageError, ImageName, RbdStore};

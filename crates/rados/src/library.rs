@@ -76,6 +76,15 @@ pub(crate) struct LinkedSnapshot {
     pub(crate) name: *mut c_char,
 }
 
+/// `rbd_image_watcher_t`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Watcher {
+    pub(crate) address: *mut c_char,
+    pub(crate) id: i64,
+    pub(crate) cookie: u64,
+}
+
 /// A table of functions and how they are found in their library.
 macro_rules! functions {
     (
@@ -123,6 +132,7 @@ functions! {
     fn rados_conf_set(cluster: ClusterHandle, option: *const c_char, value: *const c_char) -> c_int;
     fn rados_connect(cluster: ClusterHandle) -> c_int;
     fn rados_shutdown(cluster: ClusterHandle);
+    fn rados_cluster_fsid(cluster: ClusterHandle, text: *mut c_char, len: usize) -> c_int;
     fn rados_getaddrs(cluster: ClusterHandle, addresses: *mut *mut c_char) -> c_int;
     fn rados_buffer_free(buffer: *mut c_char);
     fn rados_ioctx_create(cluster: ClusterHandle, pool: *const c_char, handle: *mut PoolHandle) -> c_int;
@@ -138,6 +148,20 @@ functions! {
     fn rados_exec(
         pool: PoolHandle, object: *const c_char, class: *const c_char, method: *const c_char,
         input: *const c_char, input_len: usize, output: *mut c_char, output_len: usize,
+    ) -> c_int;
+
+    fn rados_list_lockers(
+        pool: PoolHandle, object: *const c_char, lock: *const c_char, exclusive: *mut c_int,
+        tag: *mut c_char, tag_len: *mut usize, clients: *mut c_char, clients_len: *mut usize,
+        cookies: *mut c_char, cookies_len: *mut usize, addresses: *mut c_char, addresses_len: *mut usize,
+    ) -> isize;
+
+    fn rados_lock_exclusive(
+        pool: PoolHandle, object: *const c_char, lock: *const c_char, cookie: *const c_char,
+        description: *const c_char, duration: *mut libc::timeval, flags: u8,
+    ) -> c_int;
+    fn rados_unlock(
+        pool: PoolHandle, object: *const c_char, lock: *const c_char, cookie: *const c_char,
     ) -> c_int;
 
     fn rados_aio_create_completion2(
@@ -175,6 +199,9 @@ functions! {
     fn rados_write_op_create(operation: OperationHandle, exclusive: c_int, category: *const c_char);
     fn rados_write_op_assert_exists(operation: OperationHandle);
     fn rados_write_op_assert_version(operation: OperationHandle, version: u64);
+    fn rados_write_op_cmpext(
+        operation: OperationHandle, bytes: *const c_char, len: usize, offset: u64, result: *mut c_int,
+    );
     fn rados_write_op_write(operation: OperationHandle, buffer: *const c_char, len: usize, offset: u64);
     fn rados_write_op_zero(operation: OperationHandle, offset: u64, len: u64);
     fn rados_write_op_truncate(operation: OperationHandle, size: u64);
@@ -222,6 +249,9 @@ functions! {
     fn rbd_snap_create(image: ImageHandle, name: *const c_char) -> c_int;
     fn rbd_snap_remove(image: ImageHandle, name: *const c_char) -> c_int;
     fn rbd_snap_rollback(image: ImageHandle, name: *const c_char) -> c_int;
+    fn rbd_snap_rollback_with_progress(
+        image: ImageHandle, name: *const c_char, progress: ProgressCallback, argument: *mut c_void,
+    ) -> c_int;
     fn rbd_snap_list(image: ImageHandle, snapshots: *mut SnapshotInfo, count: *mut c_int) -> c_int;
     fn rbd_snap_list_end(snapshots: *mut SnapshotInfo);
     fn rbd_snap_set_by_id(image: ImageHandle, snapshot: u64) -> c_int;
@@ -231,11 +261,9 @@ functions! {
     fn rbd_get_overlap(image: ImageHandle, overlap: *mut u64) -> c_int;
     fn rbd_lock_acquire(image: ImageHandle, mode: c_int) -> c_int;
     fn rbd_lock_release(image: ImageHandle) -> c_int;
-    fn rbd_lock_get_owners(
-        image: ImageHandle, mode: *mut c_int, owners: *mut *mut c_char, count: *mut usize,
-    ) -> c_int;
-    fn rbd_lock_get_owners_cleanup(owners: *mut *mut c_char, count: usize);
     fn rbd_lock_break(image: ImageHandle, mode: c_int, owner: *const c_char) -> c_int;
+    fn rbd_watchers_list(image: ImageHandle, watchers: *mut Watcher, count: *mut usize) -> c_int;
+    fn rbd_watchers_list_cleanup(watchers: *mut Watcher, count: usize);
     fn rbd_is_exclusive_lock_owner(image: ImageHandle, owner: *mut c_int) -> c_int;
     fn rbd_update_watch(
         image: ImageHandle, handle: *mut u64, callback: UpdateCallback, argument: *mut c_void,

@@ -1,6 +1,7 @@
 //! Objects of a pool: what is read and written of one object happens at one moment, and many objects are in flight at once.
 
 mod in_flight;
+mod lock;
 mod read;
 mod write;
 
@@ -132,6 +133,7 @@ impl Pool {
         let [name, c_class, c_method] = [object, class, method].map(|text| c_string(text.as_bytes(), "a name"));
         let (name, c_class, c_method) = (name?, c_class?, c_method?);
         let mut output = vec![0u8; most];
+        let _wait = self.cluster.waits.begin();
         // SAFETY: all strings and buffers outlive the call, with the lengths that are given.
         let result = unsafe {
             (self.cluster.librados.rados_exec)(

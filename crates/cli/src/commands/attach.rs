@@ -10,40 +10,35 @@ use sealdisk_cipher::VolumeKey;
 use sealdisk_export::fuse::{FuseExport, FuseOptions, cleanup_stale};
 use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
 use sealdisk_export::{Disk, Export, LoopOptions, become_io_flusher};
-use sealdisk_header::{Header, Payload};
-use sealdisk_store::OpenMode;
+use sealdisk_header::Payload;
 use sealdisk_volume::{OpenOptions, Volume};
 
 use crate::arguments::{Attach, How};
+use crate::attachable::{Attachable, Opened, memory_of_store};
 use crate::control::ControlSocket;
 use crate::daemon::{self, Ready};
 use crate::failure::Failure;
 use crate::helper::helper;
 use crate::logged_disk::LoggedDisk;
-use crate::registry::{Claim, Entry, Identity, Registry, Room, default_name};
-use crate::server::{Server, damage_story};
+use crate::registry::{Claim, Entry, Registry, Room, default_name};
+use crate::server::{Served, Server, damage_story};
 use crate::signals::{ENDING, HeldSignals};
 use crate::unlock::unlock;
-use crate::volume_file::{self, VolumeFile};
 use crate::{hardening, memory, output};
 
 /// Returns when the disk is ready, or, in the foreground, when it has ended. Prints where the disk is.
 pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
     let offer = Offer::choose(options)?;
-    let memory = memory::of_volume(options.memory)?;
-    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-    let file = VolumeFile::open(&options.volume.path, mode)?;
-    if let Some(device) = volume_file::loop_devices_on(&file.path).first() {
-        return Err(Failure::busy(format_args!("{} lies under /dev/{device}; detach that first", file.path.display())));
-    }
+    let memory = memory::of_volume(options.memory, memory_of_store(&options.volume.name))?;
+    let volume = Attachable::look(&options.volume, options.read_only)?;
     let registry = Registry::of_this_user()?;
-    if let Some(left) = registry.find_volume(&file.path)?.filter(|left| !left.alive) {
+    if let Some(left) = registry.find_volume(&volume.identity)?.filter(|left| !left.alive) {
         registry.claim(&left.name, clean_up_after_death)?.release();
     }
-    let header = Header::load(&file.path)?;
-    let name = options.name.clone().unwrap_or_else(|| default_name(&file.path));
+    let header = volume.header()?;
+    let name = options.name.clone().unwrap_or_else(|| default_name(&options.volume.name.stem()));
     let claim = registry.claim(&name, clean_up_after_death)?;
-    let key = match unlock(&header, &options.key) {
+    let key = match unlock(&volume.header_file, &header, &options.key) {
         Ok(key) => key,
         Err(failure) => {
             claim.release();
@@ -51,13 +46,13 @@ pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
         }
     };
     let attachment = Attachment {
-        file,
+        open: OpenOptions { read_only: volume.read_only, memory },
+        volume,
         name,
         payload: *header.payload(),
         key,
         claim,
         offer,
-        open: OpenOptions { read_only: options.read_only, memory },
         quiet,
     };
     if options.foreground {
@@ -118,7 +113,7 @@ fn is_root() -> bool {
 
 /// Everything that the process needs that will serve the volume.
 struct Attachment {
-    file: VolumeFile,
+    volume: Attachable,
     name: String,
     payload: Payload,
     key: VolumeKey,
@@ -136,7 +131,7 @@ impl Attachment {
         let flusher = if matches!(self.offer, Offer::Fuse) { become_io_flusher() } else { Ok(()) };
         match self.begin() {
             Ok((server, entry)) => {
-                let damage = server.volume.status().damage;
+                let damage = server.served.volume.status().damage;
                 let told = damage.map_or(Ok(()), |damage| ready.warn(&damage_story(&damage), &log));
                 let told = told.and_then(|()| server.claim.announce(&entry));
                 let told = told.and_then(|()| ready.announce(&entry.address, &log));
@@ -157,7 +152,7 @@ impl Attachment {
 
     /// Opens the volume and begins to offer it.
     fn begin(self) -> Result<(Server, Entry), Failure> {
-        let Self { file, name, payload, key, claim, offer, open, quiet } = self;
+        let Self { volume: attachable, name, payload, key, claim, offer, open, quiet } = self;
         // Before the first thread: all of this is inherited by threads, and not by those that exist already.
         let signals = HeldSignals::hold(&ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
         memory::bound_arenas();
@@ -168,11 +163,10 @@ impl Attachment {
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 
         let begun = (|| {
-            let VolumeFile { path, store } = file;
-            let identity = Identity::of(&path).map_err(|e| Failure::path(&path, &e))?;
             let control = ControlSocket::listen(&claim.room().control_socket())?;
-            let shown = path.display().to_string();
-            let mut volume = Volume::open(Arc::new(store), &shown, &payload, &key, open)?;
+            let (shown, identity) = (attachable.shown.clone(), attachable.identity.clone());
+            let Opened { store, cluster, client } = attachable.open()?;
+            let mut volume = Volume::open(store, &shown, &payload, &key, open)?;
             drop(key);
             volume.start_background();
             let volume = Arc::new(volume);
@@ -182,8 +176,9 @@ impl Attachment {
             let export = offer.start(disk, &name, claim.room(), quiet)?;
             let entry = Entry {
                 name,
-                volume: path,
+                volume: shown,
                 identity,
+                client,
                 pid: std::process::id(),
                 since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
                 export: kind.to_owned(),
@@ -193,10 +188,10 @@ impl Attachment {
                 cipher,
                 layout,
             };
-            Ok((volume, export, control, entry))
+            Ok((Served { volume, cluster, export }, control, entry))
         })();
         match begun {
-            Ok((volume, export, control, entry)) => Ok((Server { claim, volume, export, control, signals }, entry)),
+            Ok((served, control, entry)) => Ok((Server { claim, served, control, signals }, entry)),
             Err(failure) => {
                 claim.release();
                 Err(failure)

@@ -8,6 +8,7 @@ use sealdisk_bench::{BenchError, Interrupt, Offer, Progress, Results, Target, Ve
 use sealdisk_rados::{Credentials, ImageName};
 
 use crate::arguments::bench::{Bench, CephPool, Common, PassThrough, Rbd, ServedImage};
+use crate::attachable::OF_CEPH;
 use crate::failure::{Failure, Kind};
 use crate::helper::helper;
 use crate::memory;
@@ -84,7 +85,7 @@ fn run_rbd(options: &Rbd, quiet: bool, interrupt: &Interrupt) -> Result<(), Fail
         quick,
     };
     // What is too little is to be said now, and not by the first server.
-    memory::of_volume(options.memory)?;
+    memory::of_volume(options.memory, OF_CEPH)?;
     let mut progress = options.common.progress(quiet);
     let results = rbd::run(&settings, &mut progress, interrupt)?;
     options.common.report(&results, &rbd::targets(&settings.block_sizes), rbd::BASELINE, &progress)
@@ -112,7 +113,7 @@ fn serve_image(options: &ServedImage, interrupt: &Interrupt) -> Result<(), Failu
         kind: rbd::VolumeKind { cipher: *cipher, layout: *layout, fold: *fold },
         key: key_file.clone(),
         socket: socket.clone(),
-        memory: memory::of_volume(*memory)?,
+        memory: memory::of_volume(*memory, OF_CEPH)?,
     };
     Ok(rbd::serve(&served, interrupt)?)
 }

@@ -1,7 +1,5 @@
 //! `check`: read and authenticate everything.
 
-use std::sync::Arc;
-
 use sealdisk_header::Header;
 use sealdisk_store::OpenMode;
 use sealdisk_units::SECTOR_SIZE;
@@ -10,12 +8,12 @@ use serde::Serialize;
 
 use crate::arguments::Check;
 use crate::failure::{Failure, Kind};
+use crate::location::{Location, OpenVolume};
 use crate::output;
 use crate::progress::Progress;
 use crate::server::damage_story;
 use crate::size::ByteSize;
 use crate::unlock::unlock;
-use crate::volume_file::VolumeFile;
 
 /// The report, as `--json` shows it. Fields are added, never renamed or removed.
 #[derive(Serialize)]
@@ -47,16 +45,16 @@ struct Unreadable {
 
 /// Prints a line for every bad sector, and fails if there is one.
 pub fn run(options: &Check, quiet: bool) -> Result<(), Failure> {
-    let file = VolumeFile::open(&options.volume.path, OpenMode::ReadOnly)?;
-    let header = Header::load(&file.path)?;
-    let key = unlock(&header, &options.key)?;
-    let VolumeFile { path, store } = file;
-    let shown = path.display().to_string();
+    let OpenVolume { location, store } = Location::find(&options.volume)?.open(OpenMode::ReadOnly)?;
+    let file = location.header_file()?;
+    let header = file.load()?;
+    let key = unlock(&file, &header, &options.key)?;
+    let shown = location.to_string();
     let open = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let volume = Volume::open(Arc::new(store), &shown, header.payload(), &key, open)?;
+    let volume = Volume::open(store, &shown, header.payload(), &key, open)?;
     drop(key);
 
-    let mut progress = Progress::new(&path, options.progress.progress_json, quiet);
+    let mut progress = Progress::new(&shown, options.progress.progress_json, quiet);
     let found = volume.check(&mut |done, total| progress.update(done, total));
     progress.finish();
     let found = found.map_err(Failure::from)?;

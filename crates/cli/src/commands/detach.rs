@@ -1,31 +1,64 @@
 //! `detach`: flush a volume and stop offering it.
 
-use crate::arguments::Detach;
+use crate::arguments::{CephOptions, Detach};
 use crate::commands::attach::clean_up_after_death;
 use crate::control::{self, Request};
 use crate::failure::Failure;
-use crate::registry::{Registered, Registry};
+use crate::location::ImageLocation;
+use crate::registry::{Entry, Identity, Registered, Registry};
+use crate::volume_name::VolumeName;
 
 /// Returns when the volume is flushed and can be attached again. Takes as long as the flush takes.
 pub fn run(options: &Detach) -> Result<(), Failure> {
     let registry = Registry::of_this_user()?;
     let target = find(&registry, options)?;
     if !target.alive {
-        // Whoever served it was killed; what is left is a name and perhaps a dead mount.
+        // Whoever served it was killed; what is left is a name, perhaps a dead mount, and perhaps a lock.
+        if let Some(entry) = &target.entry
+            && let Err(failure) = unlock(entry)
+        {
+            eprintln!("sealdisk: warning: its lock stays until Ceph notices, half a minute at most: {failure}");
+        }
         registry.claim(&target.name, clean_up_after_death)?.release();
         return Ok(());
     }
-    control::ask(&target.room.control_socket(), Request::Detach, None).map(drop)
+    let is_image = target.entry.as_ref().is_some_and(|entry| entry.client.is_some());
+    let late = || {
+        let store =
+            if is_image { "Ceph has not taken everything yet; `ceph status` tells why" } else { "still flushing" };
+        let pid = target.entry.as_ref().map_or(String::new(), |entry| format!(" (process {})", entry.pid));
+        eprintln!(
+            "sealdisk: {store}. This goes on by itself and can be interrupted here; killing the server{pid} instead loses \
+             what was written since the last flush"
+        );
+    };
+    control::ask_patiently(&target.room.control_socket(), Request::Detach, late).map(drop)
 }
 
-/// A name, unless it can only be a path.
+/// Gives back the lock that a killed process had on an image.
+fn unlock(entry: &Entry) -> Result<(), Failure> {
+    let Some(client) = &entry.client else { return Ok(()) };
+    let Some(dead) = &client.address else { return Ok(()) };
+    let Ok(VolumeName::Image(name)) = VolumeName::parse(entry.volume.clone().into()) else { return Ok(()) };
+    let options = CephOptions { conf: client.conf.clone(), id: client.id.clone(), keyring: client.keyring.clone() };
+    ImageLocation::connect(&name, &options)?.break_lock_of(dead)
+}
+
+/// A name, unless it can only be a path or an image.
 fn find(registry: &Registry, options: &Detach) -> Result<Registered, Failure> {
-    if let Some(name) = options.target.to_str().filter(|target| !target.contains('/'))
-        && let Some(found) = registry.find(name)
-    {
-        return Ok(found);
-    }
-    registry.find_volume(&options.target)?.ok_or_else(|| {
-        Failure::device(format_args!("{} is not attached; see `sealdisk list`", options.target.display()))
-    })
+    let shown = options.target.to_string();
+    let found = match &options.target {
+        VolumeName::Path(path) => match path.to_str().filter(|name| !name.contains('/')).and_then(|n| registry.find(n))
+        {
+            Some(found) => Some(found),
+            None => match Identity::of_file(path) {
+                Ok(identity) => registry.find_volume(&identity)?,
+                // The file is gone; its name may still be known.
+                Err(_) => registry.find_named(&shown)?,
+            },
+        },
+        // Its name will do, whatever the cluster is able to say.
+        VolumeName::Image(_) => registry.find_named(&shown)?,
+    };
+    found.ok_or_else(|| Failure::device(format_args!("{shown} is not attached; see `sealdisk list`")))
 }

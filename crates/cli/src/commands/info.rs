@@ -7,6 +7,8 @@ use std::path::Path;
 
 use sealdisk_cipher::{KeyContext, VolumeKey, sector_sealer};
 use sealdisk_header::{Header, Payload};
+use sealdisk_rados::RadosError;
+use sealdisk_store::{OpenMode, Store};
 use sealdisk_units::{OBJECT_SIZE, SECTOR_SIZE};
 use sealdisk_volume::Volume;
 use serde::Serialize;
@@ -15,14 +17,14 @@ use crate::arguments::Info;
 use crate::commands::attach::cipher_and_layout;
 use crate::commands::key::{Slot, slot_table, slots};
 use crate::commands::list;
+use crate::commands::snapshot::Snapshot;
 use crate::control::{FAILED, Health};
 use crate::failure::Failure;
+use crate::location::{ImageLocation, Location};
 use crate::output;
 use crate::progress::Progress;
-use crate::registry::{Registered, attached_at};
+use crate::registry::Registered;
 use crate::size::ByteSize;
-use crate::unlocked_store::UnlockedStore;
-use crate::volume_file::locate;
 
 /// What `info --json` shows. Fields are added, never renamed or removed.
 #[derive(Serialize)]
@@ -31,7 +33,7 @@ struct Facts {
     volume: String,
     uuid: String,
     label: Option<String>,
-    /// `sealed` or `luks2`.
+    /// `sealed`, `luks2` or `luks1`.
     kind: &'static str,
     cipher: String,
     /// What runs the cipher on this machine; unknown for LUKS2 volumes that are not attached.
@@ -56,6 +58,8 @@ struct Facts {
     /// Which volumes this one is a copy of.
     lineage: Option<String>,
     key_slots: Vec<Slot>,
+    /// The image that it lies in.
+    image: Option<ImageFacts>,
     /// How it does if it is attached by this user.
     attached: Option<Attached>,
 }
@@ -71,6 +75,23 @@ struct Forms {
     zero: u64,
 }
 
+/// An image on Ceph.
+#[derive(Serialize)]
+struct ImageFacts {
+    /// The cluster's UUID.
+    cluster: String,
+    pool: String,
+    namespace: String,
+    name: String,
+    id: String,
+    /// Bytes.
+    size: u64,
+    /// The address of whoever writes to it.
+    lock_owner: Option<String>,
+    /// Oldest first.
+    snapshots: Vec<Snapshot>,
+}
+
 /// An attached volume.
 #[derive(Serialize)]
 struct Attached {
@@ -80,6 +101,8 @@ struct Attached {
     read_only: bool,
     /// As in `list --json`.
     state: String,
+    /// As in `list --json`.
+    waiting_since: Option<u64>,
     /// Why it failed, if it did.
     reason: Option<String>,
     /// What is known to be missing of it.
@@ -90,25 +113,31 @@ struct Attached {
 
 /// Needs no key: tells what the header says, which only a successful `attach` or `check` confirms.
 pub fn run(options: &Info, quiet: bool) -> Result<(), Failure> {
-    let path = locate(&options.volume.path)?;
-    let header = Header::load(&path)?;
-    let facts = facts(&path, &header, quiet || options.json)?;
+    let location = Location::find(&options.volume)?;
+    let header = location.header_file()?.load()?;
+    let facts = facts(&location, &header, quiet || options.json)?;
     if options.json { output::say_json(&facts) } else { print(&facts) }
 }
 
-fn facts(path: &Path, header: &Header, quiet: bool) -> Result<Facts, Failure> {
-    let store = UnlockedStore::open(path)?;
-    let inspection = Volume::inspect(&store, header.payload())?;
+fn facts(location: &Location, header: &Header, quiet: bool) -> Result<Facts, Failure> {
+    let store = location.open_unlocked()?;
+    let inspection = Volume::inspect(&*store, header.payload())?;
     let (cipher, layout) = cipher_and_layout(header.payload());
-    let registered = attached_at(path);
+    let registered = location.attached();
     let health = registered.as_ref().filter(|registered| registered.alive).and_then(list::health);
     let implementation = match &health {
         Some(health) => Some(health.implementation.clone()),
         None => implementation(header.payload()),
     };
     let attached = registered.and_then(|registered| attached(registered, health));
+    let (stored, image) = match location {
+        Location::File(path) => (stored(path), None),
+        Location::Image(image) => (None, Some(image_facts(image)?)),
+    };
     let (kind, authenticated, fold, sector_size, offset, lineage) = match header.payload() {
-        Payload::Plain(plain) => ("luks2", false, false, plain.sector_size, plain.offset, None),
+        Payload::Plain(plain) => {
+            (if header.is_luks1() { "luks1" } else { "luks2" }, false, false, plain.sector_size, plain.offset, None)
+        }
         Payload::Sealed(sealed) => (
             "sealed",
             sealed.cipher.is_authenticated(),
@@ -119,7 +148,7 @@ fn facts(path: &Path, header: &Header, quiet: bool) -> Result<Facts, Failure> {
         ),
     };
     Ok(Facts {
-        volume: path.display().to_string(),
+        volume: location.to_string(),
         uuid: header.uuid().to_owned(),
         label: header.label().map(str::to_owned),
         kind,
@@ -132,17 +161,18 @@ fn facts(path: &Path, header: &Header, quiet: bool) -> Result<Facts, Failure> {
         offset,
         size: inspection.size,
         clean: inspection.clean,
-        sectors: if fold { forms(&store, path, header, quiet)? } else { None },
-        stored: stored(path),
+        sectors: if fold { forms(&*store, location, header, quiet)? } else { None },
+        stored,
         lineage,
         key_slots: slots(header),
+        image,
         attached,
     })
 }
 
 /// Reads every seal, which is 1.2 % of what is stored.
-fn forms(store: &UnlockedStore, path: &Path, header: &Header, quiet: bool) -> Result<Option<Forms>, Failure> {
-    let mut progress = Progress::new(path, false, quiet);
+fn forms(store: &dyn Store, location: &Location, header: &Header, quiet: bool) -> Result<Option<Forms>, Failure> {
+    let mut progress = Progress::new(&location.to_string(), false, quiet);
     let forms = Volume::sector_forms(store, header.payload(), &mut |done, total| {
         progress.update(done * OBJECT_SIZE, total * OBJECT_SIZE);
     });
@@ -161,9 +191,11 @@ fn implementation(payload: &Payload) -> Option<String> {
 fn attached(registered: Registered, health: Option<Health>) -> Option<Attached> {
     let state = list::state(&registered, health.as_ref());
     let entry = registered.entry?;
+    let waiting_since = health.as_ref().and_then(|health| health.waiting_since);
     let (reason, damage, counters) =
         health.map(|health| (health.reason, health.damage, health.counters)).unwrap_or_default();
     Some(Attached {
+        waiting_since,
         name: entry.name,
         pid: entry.pid,
         address: entry.address,
@@ -175,6 +207,23 @@ fn attached(registered: Registered, health: Option<Health>) -> Option<Attached> 
     })
 }
 
+fn image_facts(location: &ImageLocation) -> Result<ImageFacts, Failure> {
+    let image = location.whole_image(OpenMode::ReadOnly)?;
+    let facts = || -> Result<ImageFacts, RadosError> {
+        Ok(ImageFacts {
+            cluster: location.cluster.fsid()?,
+            pool: location.name.pool.clone(),
+            namespace: location.name.namespace.clone(),
+            name: location.name.image.clone(),
+            id: image.id()?,
+            size: image.size()?,
+            lock_owner: image.lock_owner()?,
+            snapshots: image.snapshots()?.into_iter().map(Snapshot::from).collect(),
+        })
+    };
+    facts().map_err(|error| location.failure(error))
+}
+
 /// Bytes that a file takes on its file system. A device takes what it has.
 fn stored(path: &Path) -> Option<u64> {
     let metadata = fs::metadata(path).ok()?;
@@ -182,12 +231,20 @@ fn stored(path: &Path) -> Option<u64> {
     (!metadata.file_type().is_block_device()).then(|| metadata.blocks() * 512)
 }
 
+fn kind_story(kind: &str) -> &str {
+    match kind {
+        "luks2" => "LUKS2, as cryptsetup makes it",
+        "luks1" => "LUKS1, as cryptsetup made it",
+        other => other,
+    }
+}
+
 fn print(facts: &Facts) -> Result<(), Failure> {
     let mut rows = vec![
         ("Volume", facts.volume.clone()),
         ("UUID", facts.uuid.clone()),
         ("Label", facts.label.clone().unwrap_or_else(|| "-".to_owned())),
-        ("Kind", if facts.kind == "luks2" { "LUKS2, as cryptsetup makes it".to_owned() } else { "sealed".to_owned() }),
+        ("Kind", kind_story(facts.kind).to_owned()),
         ("Size", format!("{} ({} bytes)", ByteSize(facts.size), facts.size)),
         ("Cipher", format!("{}{}", facts.cipher, if facts.authenticated { "" } else { " (not authenticated)" })),
         ("Run by", facts.implementation.clone().unwrap_or_else(|| "-".to_owned())),
@@ -199,6 +256,14 @@ fn print(facts: &Facts) -> Result<(), Failure> {
     }
     if let Some(stored) = facts.stored {
         rows.push(("Stored", format!("{:.1} MiB", stored as f64 / f64::from(1 << 20))));
+    }
+    if let Some(image) = &facts.image {
+        let namespace =
+            if image.namespace.is_empty() { String::new() } else { format!(", namespace {}", image.namespace) };
+        rows.push(("Image", format!("{} in pool {}{namespace}, id {}", image.name, image.pool, image.id)));
+        rows.push(("Locked by", image.lock_owner.clone().unwrap_or_else(|| "nobody".to_owned())));
+        let names: Vec<&str> = image.snapshots.iter().map(|snapshot| &*snapshot.name).collect();
+        rows.push(("Snapshots", if names.is_empty() { "none".to_owned() } else { names.join(", ") }));
     }
     if let Some(forms) = &facts.sectors {
         let written = forms.folded + forms.plain;
@@ -222,6 +287,7 @@ fn print(facts: &Facts) -> Result<(), Failure> {
             ));
             let reason = attached.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
             rows.push(("State", format!("{}{reason}", attached.state)));
+            rows.extend(attached.waiting_since.map(|since| ("Waiting", list::waiting_story(since))));
             rows.extend(attached.damage.iter().map(|damage| ("Damage", damage.clone())));
             let counters = attached.counters.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
             rows.push(("Counters", counters.collect::<Vec<_>>().join(", ")));

@@ -1,15 +1,14 @@
 //! `key`: what opens a volume. Allowed while the volume is attached: the volume key stays the same.
 
-use std::path::Path;
-
 use sealdisk_header::{Header, KeySlot, LastSlot, Passphrase, Pbkdf, Priority, SlotPbkdf};
 use serde::Serialize;
 
-use crate::arguments::{Key, KeyAdd, KeyChange, KeyDerivation, KeyList, KeyRemove, TwoKeys};
+use crate::arguments::{Key, KeyAdd, KeyChange, KeyDerivation, KeyList, KeyRemove, TwoKeys, Volume};
 use crate::failure::Failure;
+use crate::header_file::HeaderFile;
+use crate::location::Location;
 use crate::output;
 use crate::passphrase::{self, Origin, Purpose};
-use crate::volume_file::locate;
 
 /// Runs one of the commands.
 pub fn run(key: &Key, quiet: bool) -> Result<(), Failure> {
@@ -22,44 +21,48 @@ pub fn run(key: &Key, quiet: bool) -> Result<(), Failure> {
 }
 
 fn add(options: &KeyAdd, quiet: bool) -> Result<(), Failure> {
-    let (mut header, existing, new) = read_keys(&options.keys, "Any passphrase that opens the volume", None)?;
-    let slot = header.add_key(&existing, &new, options.slot, pbkdf(&options.keys.derivation))?;
+    let (mut file, existing, new) = read_keys(&options.keys, "Any passphrase that opens the volume", None)?;
+    let derivation = pbkdf(&options.keys.derivation);
+    let slot = file.change(|path| Header::load(path)?.add_key(&existing, &new, options.slot, derivation))?;
     tell(quiet, &format!("Added in key slot {slot}."))
 }
 
 fn change(options: &KeyChange, quiet: bool) -> Result<(), Failure> {
-    let (mut header, old, new) = read_keys(&options.keys, "Passphrase to be changed", options.slot)?;
-    let slot = header.change_key(&old, &new, options.slot, pbkdf(&options.keys.derivation))?;
+    let (mut file, old, new) = read_keys(&options.keys, "Passphrase to be changed", options.slot)?;
+    let derivation = pbkdf(&options.keys.derivation);
+    let slot = file.change(|path| Header::load(path)?.change_key(&old, &new, options.slot, derivation))?;
     tell(quiet, &format!("Changed key slot {slot}."))
 }
 
 /// The header, what opens it (the key slot `slot`, if there is a number), and what is to open it.
-fn read_keys(keys: &TwoKeys, prompt: &str, slot: Option<u32>) -> Result<(Header, Passphrase, Passphrase), Failure> {
+fn read_keys(keys: &TwoKeys, prompt: &str, slot: Option<u32>) -> Result<(HeaderFile, Passphrase, Passphrase), Failure> {
     let (existing_file, new_file) = (keys.key.key_file.as_deref(), keys.new_key_file.as_deref());
     passphrase::refuse_two_on_stdin(existing_file, new_file)?;
-    let header = load(&keys.volume.path)?;
+    let file = find(&keys.volume)?;
+    let header = file.load()?;
     let existing = passphrase::read(existing_file, prompt, Purpose::Open)?;
     // A passphrase that opens nothing is reported before somebody thinks of a new one. Where nobody is asked, it is
     // reported soon enough: every derivation is a second's work.
     if passphrase::origin(new_file) == Origin::Terminal {
-        header.unlock(&existing, slot)?;
+        header.unlock(&existing, slot).map_err(|error| file.failure(error))?;
     }
     let new = passphrase::read(new_file, "New passphrase", Purpose::Create)?;
-    Ok((header, existing, new))
+    Ok((file, existing, new))
 }
 
 fn remove(options: &KeyRemove, quiet: bool) -> Result<(), Failure> {
-    let mut header = load(&options.volume.path)?;
+    let mut file = find(&options.volume)?;
+    file.load()?;
     let last = if options.force { LastSlot::Remove } else { LastSlot::Keep };
     let slot = match options.slot {
         Some(slot) => {
-            header.kill_slot(slot, last)?;
+            file.change(|path| Header::load(path)?.kill_slot(slot, last))?;
             slot
         }
         None => {
             let key_file = options.key.key_file.as_deref();
             let passphrase = passphrase::read(key_file, "Passphrase to be removed", Purpose::Open)?;
-            header.remove_key(&passphrase, last)?
+            file.change(|path| Header::load(path)?.remove_key(&passphrase, last))?
         }
     };
     tell(quiet, &format!("Removed key slot {slot}."))
@@ -102,7 +105,7 @@ impl From<&KeySlot> for Slot {
 }
 
 fn list(options: &KeyList) -> Result<(), Failure> {
-    let header = load(&options.volume.path)?;
+    let header = find(&options.volume)?.load()?;
     let slots = slots(&header);
     if options.json {
         return output::say_json(&slots);
@@ -140,8 +143,8 @@ pub fn pbkdf(options: &KeyDerivation) -> Pbkdf {
     Pbkdf::Fixed { passes, memory_kib, threads: options.pbkdf_parallel.unwrap_or(4) }
 }
 
-fn load(path: &Path) -> Result<Header, Failure> {
-    Ok(Header::load(&locate(path)?)?)
+fn find(volume: &Volume) -> Result<HeaderFile, Failure> {
+    Location::find(volume)?.header_file()
 }
 
 fn tell(quiet: bool, what: &str) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! `list`: what is attached.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -29,9 +29,11 @@ struct Line {
     size: u64,
     /// Whether writes are refused.
     read_only: bool,
-    /// `healthy`; `read-only`; `failed`: takes no writes since a flush failed; `attaching`; `ending`: was told to end and
+    /// `healthy`; `read-only`; `failed`: takes no writes since a flush failed; `waiting for Ceph`; `attaching`; `ending`: was told to end and
     /// does as soon as the disk is not in use; `unresponsive`: its process does not answer; `dead`: its process was killed.
     state: String,
+    /// Seconds since 1970 when an operation began that Ceph has not answered yet, if that is long ago.
+    waiting_since: Option<u64>,
     /// Why it failed, or has not ended yet.
     reason: Option<String>,
     /// What is known to be missing of a volume whose journal is damaged, and which can be attached read-only at most.
@@ -61,6 +63,9 @@ pub fn run(options: &List) -> Result<(), Failure> {
     });
     output::say(&output::table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>()))?;
     for line in &lines {
+        if let Some(since) = line.waiting_since {
+            output::say(&format!("{}: {}", line.name, waiting_story(since)))?;
+        }
         for story in line.reason.iter().chain(&line.damage) {
             output::say(&format!("{}: {story}", line.name))?;
         }
@@ -68,9 +73,18 @@ pub fn run(options: &List) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a wait means for people.
+pub fn waiting_story(since: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(since, |now| now.as_secs());
+    format!(
+        "Ceph has not answered for {} seconds; nothing is lost, and `ceph status` tells what is wrong",
+        now.saturating_sub(since)
+    )
+}
+
 /// How the volume does, if its process lives and answers.
 pub fn health(registered: &Registered) -> Option<Health> {
-    match control::ask(&registered.room.control_socket(), Request::Status, Some(PATIENCE)) {
+    match control::ask(&registered.room.control_socket(), Request::Status, PATIENCE) {
         Ok(Answer::Status(health)) => Some(health),
         _ => None,
     }
@@ -90,16 +104,18 @@ fn line(registered: Registered) -> Line {
     let health = registered.alive.then(|| health(&registered)).flatten();
     let state = state(&registered, health.as_ref());
     let log = registered.room.log().display().to_string();
-    let (reason, damage) = health.map(|health| (health.reason, health.damage)).unwrap_or_default();
+    let (waiting_since, reason, damage) =
+        health.map(|health| (health.waiting_since, health.reason, health.damage)).unwrap_or_default();
     match registered.entry {
         Some(entry) => Line {
             name: registered.name,
-            volume: entry.volume.display().to_string(),
+            volume: entry.volume,
             address: entry.address,
             export: entry.export,
             size: entry.size,
             read_only: entry.read_only || state == FAILED,
             state,
+            waiting_since,
             reason,
             damage,
             pid: entry.pid,
@@ -116,6 +132,7 @@ fn line(registered: Registered) -> Line {
             size: 0,
             read_only: false,
             state,
+            waiting_since,
             reason,
             damage,
             pid: 0,

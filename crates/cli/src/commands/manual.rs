@@ -55,7 +55,9 @@ fn common_sections() -> Roff {
     roff.control("SH", ["ENVIRONMENT"]);
     roff.control("TP", []).text([bold("SEALDISK_RUNTIME_DIR")]);
     roff.text([roman("Replaces the folder in which attached volumes are noted.")]);
+    roff.control("TP", []).text([bold("CEPH_CONF"), roman(", "), bold("CEPH_ARGS")]);
+    roff.text([roman("Ceph's configuration, and options for its clients, as for rbd(8).")]);
     roff.control("SH", ["SEE ALSO"]);
-    roff.text([bold("sealdisk"), roman("(1), "), bold("cryptsetup"), roman("(8)")]);
+    roff.text([bold("sealdisk"), roman("(1), "), bold("cryptsetup"), roman("(8), "), bold("rbd"), roman("(8)")]);
     roff
 }

@@ -18,11 +18,18 @@ pub const CHEAP: [&str; 6] = ["--pbkdf-force-iterations", "4", "--pbkdf-memory",
 /// The folder of one test.
 pub struct Place {
     folder: tempfile::TempDir,
+    environment: Vec<(String, std::ffi::OsString)>,
 }
 
 impl Place {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), environment: Vec::new() }
+    }
+
+    /// The same, with a variable in the environment of every `sealdisk`.
+    pub fn with(mut self, variable: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((variable.to_owned(), value.as_ref().to_owned()));
+        self
     }
 
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -41,6 +48,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sealdisk"));
         command.args(arguments).current_dir(self.folder.path()).env("SEALDISK_RUNTIME_DIR", self.path("run"));
         command.stdin(Stdio::null());
+        command.envs(self.environment.iter().map(|(variable, value)| (variable, value)));
         command
     }
 
@@ -94,6 +102,11 @@ impl Drop for Place {
             }
         }
     }
+}
+
+/// What a client of a disk does, in Python with libnbd's `h`, and what it prints.
+pub fn nbd(uri: &str, program: &str) -> String {
+    succeed(tool("python3", "python3-libnbd").args(["-m", "nbd", "--uri", uri.trim(), "--command", program]))
 }
 
 /// Debian's cryptsetup.

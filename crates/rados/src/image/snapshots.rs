@@ -1,6 +1,6 @@
 //! Snapshots of an image, and what a clone was made of.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use super::{Image, text_of};
@@ -90,6 +90,21 @@ impl Image {
         self.of_snapshot(self.librbd.rbd_snap_rollback, name, "rolling back to")
     }
 
+    /// As [`roll_back`](Self::roll_back); `progress` is told how much of how much is done, in objects.
+    pub fn roll_back_with(
+        &self,
+        name: &str,
+        mut progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<(), RadosError> {
+        let c_name = c_string(name.as_bytes(), "the snapshot's name")?;
+        let argument = (&raw mut progress).cast();
+        // SAFETY: the handle is this value's; name and callback outlive the call, which calls back one at a time.
+        let result = unsafe {
+            (self.librbd.rbd_snap_rollback_with_progress)(self.handle, c_name.as_ptr(), tell_progress, argument)
+        };
+        check(result, || format!("rolling back to snapshot {name} of image {}", self.name)).map(drop)
+    }
+
     fn of_snapshot(
         &self,
         act: unsafe extern "C" fn(ImageHandle, *const c_char) -> c_int,
@@ -97,6 +112,7 @@ impl Image {
         doing: &str,
     ) -> Result<(), RadosError> {
         let c_name = c_string(name.as_bytes(), "the snapshot's name")?;
+        let _wait = self.begin_wait();
         // SAFETY: the handle is this value's, and the name outlives the call.
         let result = unsafe { act(self.handle, c_name.as_ptr()) };
         check(result, || format!("{doing} snapshot {name} of image {}", self.name)).map(drop)
@@ -131,6 +147,13 @@ impl Image {
         self.check(result, "looking at")?;
         Ok(Some(Parent { pool: image.pool_id, namespace, image_id, snapshot: snapshot.id, overlap }))
     }
+}
+
+unsafe extern "C" fn tell_progress(done: u64, all: u64, progress: *mut c_void) -> c_int {
+    // SAFETY: the pointer that was handed over, to a function that nobody else calls meanwhile.
+    let progress = unsafe { &mut *progress.cast::<&mut (dyn FnMut(u64, u64) + Send)>() };
+    progress(done, all);
+    0
 }
 
 /// Sequence, count and ids, as Ceph encodes them.

@@ -7,6 +7,7 @@ use super::Pool;
 use crate::RadosError;
 use crate::error::check;
 use crate::library::{CompletionHandle, OperationHandle, PoolHandle};
+use crate::waits::Wait;
 
 /// A compound operation; released when dropped.
 pub(super) struct Operation<'a> {
@@ -28,6 +29,7 @@ impl Drop for Operation<'_> {
 pub(super) struct Submitted<'a> {
     completion: CompletionHandle,
     operation: Operation<'a>,
+    _wait: Wait<'a>,
 }
 
 impl<'a> Submitted<'a> {
@@ -36,18 +38,20 @@ impl<'a> Submitted<'a> {
         object: &CString,
         submit: impl FnOnce(PoolHandle, OperationHandle, CompletionHandle, *const c_char) -> c_int,
     ) -> Result<Self, RadosError> {
-        let librados = operation.pool.cluster.librados;
+        let pool = operation.pool;
+        let librados = pool.cluster.librados;
         let mut completion = ptr::null_mut();
+        let wait = pool.cluster.waits.begin();
         // SAFETY: without a callback there is nothing that must outlive the call.
         let made = unsafe { (librados.rados_aio_create_completion2)(ptr::null_mut(), None, &mut completion) };
         check(made, || "preparing to wait for Ceph".to_owned())?;
-        let result = submit(operation.pool.handle, operation.handle, completion, object.as_ptr());
+        let result = submit(pool.handle, operation.handle, completion, object.as_ptr());
         if let Err(error) = check(result, || format!("submitting an operation on {}", object.to_string_lossy())) {
             // SAFETY: nothing was submitted that refers to it.
             unsafe { (librados.rados_aio_release)(completion) };
             return Err(error);
         }
-        Ok(Self { completion, operation })
+        Ok(Self { completion, operation, _wait: wait })
     }
 
     /// Waits for the end. Returns the object's version.

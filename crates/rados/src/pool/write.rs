@@ -75,6 +75,15 @@ impl<'a> ObjectWrite<'a> {
         self.add(|op| unsafe { (op.pool.cluster.librados.rados_write_op_assert_version)(op.handle, version) })
     }
 
+    /// Only if these bytes are there, from `offset` on; otherwise the error [says so](crate::RadosError::is_mismatch).
+    pub fn compare(self, offset: u64, bytes: &[u8]) -> Self {
+        // SAFETY: as above; the bytes are copied by the call, and nobody asks for this part's own result.
+        self.add(|op| unsafe {
+            let compare = op.pool.cluster.librados.rados_write_op_cmpext;
+            compare(op.handle, bytes.as_ptr().cast(), bytes.len(), offset, ptr::null_mut());
+        })
+    }
+
     /// Writes bytes from `offset` on.
     pub fn write(self, offset: u64, bytes: &[u8]) -> Self {
         // SAFETY: as above; the bytes are copied by the call.
