@@ -1,5 +1,6 @@
 //! A file system on a sealed volume that loses its server: the disk under the databases.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,15 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::ceph::{Cluster, Daemon, OSDS, Pool};
 use support::programs::{eventually, sealdisk, succeed, tool};
 use tempfile::TempDir;
 
 /// Argon2 as cheap as LUKS2 allows.
 const CHEAP: [&str; 6] = ["--pbkdf-force-iterations", "4", "--pbkdf-memory", "32", "--pbkdf-parallel", "1"];
+
+/// Where images are made.
+const POOL: &str = "databases";
 
 /// What lies between the database and the disk.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +27,18 @@ pub enum FileSystem {
     Xfs,
 }
 
+/// Where the volume lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    File,
+    /// An image on a cluster of its own, whose daemons are killed with everything else.
+    Image,
+}
+
 /// How the volume is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
+    pub place: Place,
     pub cipher: &'static str,
     pub fold: bool,
     pub file_system: FileSystem,
@@ -35,6 +49,7 @@ pub struct SealedDisk {
     folder: TempDir,
     name: String,
     file_system: FileSystem,
+    cluster: Option<RefCell<Cluster>>,
 }
 
 impl SealedDisk {
@@ -45,7 +60,12 @@ impl SealedDisk {
         let folder = tempfile::tempdir().unwrap();
         // Databases run as users of their own and must get to their files.
         open_to_all(folder.path());
-        let disk = Self { folder, name, file_system: kind.file_system };
+        let cluster = match kind.place {
+            Place::File => None,
+            Place::Image => Some(Cluster::start()),
+        };
+        cluster.iter().for_each(|cluster| cluster.create_pool(POOL, Pool::Replicated(2)));
+        let disk = Self { folder, name, file_system: kind.file_system, cluster: cluster.map(RefCell::new) };
         fs::write(disk.path("key"), b"the key of a test").unwrap();
         fs::create_dir(disk.mount_point()).unwrap();
 
@@ -74,8 +94,13 @@ impl SealedDisk {
         self.folder.path().join(name)
     }
 
-    /// Kills the process that serves the disk, in the middle of whatever it is doing.
+    /// Kills the process that serves the disk, in the middle of whatever it is doing, and whatever that needs.
     pub fn kill_server(&self) {
+        if let Some(cluster) = &self.cluster {
+            let mut cluster = cluster.borrow_mut();
+            let daemons = (0..OSDS).map(Daemon::Osd).chain([Daemon::Monitor]);
+            daemons.for_each(|daemon| cluster.server(daemon).kill());
+        }
         let pid = self.attached().expect("the volume is attached")["pid"].as_i64().unwrap();
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
         eventually("the killed server is dead", || self.attached().is_some_and(|entry| entry["state"] == "dead"));
@@ -84,6 +109,12 @@ impl SealedDisk {
     /// After [`kill_server`](Self::kill_server), when the database is gone too: attaches and mounts again, as an
     /// administrator or a service manager would.
     pub fn come_back(&self) {
+        if let Some(cluster) = &self.cluster {
+            let mut cluster = cluster.borrow_mut();
+            let daemons = [Daemon::Monitor].into_iter().chain((0..OSDS).map(Daemon::Osd));
+            daemons.for_each(|daemon| cluster.restart(daemon));
+            cluster.wait_until_healthy();
+        }
         // A process that was killed closes its files some time later.
         eventually("the dead disk can be unmounted", || self.unmount().output().unwrap().status.success());
         self.attach();
@@ -135,8 +166,14 @@ impl SealedDisk {
     /// A command about the volume that needs its key. Names of attached volumes are noted in the test's own folder.
     fn sealdisk(&self, verb: &str) -> Command {
         let mut command = sealdisk();
-        command.arg("--quiet").arg(verb).arg(self.path("volume")).arg("--key-file").arg(self.path("key"));
-        command.env("SEALDISK_RUNTIME_DIR", self.path("run"));
+        match &self.cluster {
+            None => command.arg("--quiet").arg(verb).arg(self.path("volume")),
+            Some(cluster) => {
+                command.env("CEPH_CONF", cluster.borrow().conf());
+                command.arg("--quiet").arg(verb).arg(format!("rbd:{POOL}/{}", self.name))
+            }
+        };
+        command.arg("--key-file").arg(self.path("key")).env("SEALDISK_RUNTIME_DIR", self.path("run"));
         command
     }
 }
