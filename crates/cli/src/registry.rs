@@ -224,6 +224,14 @@ impl Registry {
         self.first(|entry| entry.volume == volume)
     }
 
+    /// How many volumes of this name are attached.
+    pub fn count_living(&self, volume: &str) -> Result<usize, Failure> {
+        let is_named = |registered: &&Registered| {
+            registered.alive && registered.entry.as_ref().is_some_and(|entry| entry.volume == volume)
+        };
+        Ok(self.all()?.iter().filter(is_named).count())
+    }
+
     fn first(&self, matches: impl Fn(&Entry) -> bool) -> Result<Option<Registered>, Failure> {
         let matching = self.all()?.into_iter().filter(|registered| registered.entry.as_ref().is_some_and(&matches));
         Ok(matching.max_by_key(|registered| registered.alive))

@@ -1,10 +1,10 @@
 //! `detach`: flush a volume and stop offering it.
 
-use crate::arguments::{CephOptions, Detach};
+use crate::arguments::{CephOptions, Detach, Volume};
 use crate::commands::attach::clean_up_after_death;
 use crate::control::{self, Request};
 use crate::failure::Failure;
-use crate::location::ImageLocation;
+use crate::location::{ImageLocation, Location};
 use crate::registry::{Entry, Identity, Registered, Registry};
 use crate::volume_name::VolumeName;
 
@@ -57,8 +57,14 @@ fn find(registry: &Registry, options: &Detach) -> Result<Registered, Failure> {
                 Err(_) => registry.find_named(&shown)?,
             },
         },
-        // Its name will do, whatever the cluster is able to say.
-        VolumeName::Image(_) => registry.find_named(&shown)?,
+        // Its name will do, whatever the cluster is able to say, unless two clusters have images of one name.
+        VolumeName::Image(_) => match registry.count_living(&shown)? {
+            0 | 1 => registry.find_named(&shown)?,
+            _ => {
+                let volume = Volume { name: options.target.clone(), ceph: options.ceph.clone() };
+                registry.find_volume(&Location::find(&volume)?.identity()?)?
+            }
+        },
     };
     found.ok_or_else(|| Failure::device(format_args!("{shown} is not attached; see `sealdisk list`")))
 }
