@@ -62,6 +62,7 @@ impl Image {
             // As librbd does it: without snapshots, so that those of the clone have it, too.
             let without_snapshots = self.data_pool()?;
             let copy_up = ObjectWrite::new(&without_snapshots, &object)?.create().write(0, &change.base);
+            let copy_up = copy_up.behind_snapshots();
             match write(&without_snapshots, copy_up) {
                 Err(error) if error.errno() != Some(libc::EEXIST) => return Err(error),
                 _ => {}
