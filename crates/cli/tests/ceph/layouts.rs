@@ -27,9 +27,7 @@ fn every_layout_is_a_disk_and_says_which_it_is() {
             "print(bytes(h.pread(4, 8192)), bytes(h.pread(3, 9 << 20)), h.pread(1 << 20, 29 << 20) == bytes(1 << 20))";
         assert_eq!(nbd(&uri, read), "b'page' b'odd' True\n", "{image}");
         images.place.ok(&["detach", &image]);
-        let report: Value =
-            serde_json::from_str(&images.place.ok(&["check", &volume, "--key-file", "key", "--json"])).unwrap();
-        assert_eq!(report["not_authentic"], Value::Array(Vec::new()), "{image}");
+        images.place.ok(&["check", &volume, "--key-file", "key"]);
         let info = images.place.info(&volume);
         assert_eq!((&info["layout"], &info["fold"]), (&Value::from(layout), &Value::from(fold)), "{info}");
     }
