@@ -15,7 +15,7 @@ use sealdisk_rados::ObjectChange;
 use sealdisk_store::{OpenMode, ReadExtent, Store};
 
 use crate::failure::Failure;
-use crate::location::ImageLocation;
+use crate::location::image::ImageLocation;
 
 /// As much as cryptsetup takes for a header by default, and as librbd does.
 const USUAL: u64 = 16 << 20;

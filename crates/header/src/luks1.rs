@@ -6,12 +6,11 @@
 use std::ops::Range;
 
 use libcryptsetup_rs::CryptPbkdfType;
-use libcryptsetup_rs::LibcryptErr;
 use libcryptsetup_rs::consts::flags::CryptPbkdf;
 use libcryptsetup_rs::consts::vals::{CryptKdf, KeyslotInfo};
+use libcryptsetup_rs::{CryptDevice, LibcryptErr};
 use sealdisk_layout::{Payload, PlainPayload};
 
-use crate::session::Session;
 use crate::{Description, KeySlot, Pbkdf, Priority, SlotPbkdf, Unsupported};
 
 /// How many key slots there are.
@@ -34,8 +33,8 @@ impl From<LibcryptErr> for Undescribed {
 }
 
 /// What a loaded LUKS1 header says.
-pub(crate) fn describe(session: &mut Session) -> Result<Description, Undescribed> {
-    let mut status = session.device.status_handle();
+pub(crate) fn describe(device: &mut CryptDevice) -> Result<Description, Undescribed> {
+    let mut status = device.status_handle();
     let cipher = format!("{}-{}", status.get_cipher()?, status.get_cipher_mode()?);
     let offset = status.get_data_offset().saturating_mul(SECTOR.into());
     let key_bytes = u64::from(status.get_volume_key_size().unsigned_abs());
@@ -48,11 +47,11 @@ pub(crate) fn describe(session: &mut Session) -> Result<Description, Undescribed
     let mut key_slots = Vec::new();
     let mut key_area = BINARY_LEN..BINARY_LEN;
     for number in 0..KEY_SLOTS {
-        let (start, len) = session.device.keyslot_handle().area(number)?;
+        let (start, len) = device.keyslot_handle().area(number)?;
         let area: Range<u64> = start..start.saturating_add(len);
         key_area.end = key_area.end.max(area.end);
-        if matches!(session.device.keyslot_handle().status(number)?, KeyslotInfo::Active | KeyslotInfo::ActiveLast) {
-            let pbkdf = session.device.keyslot_handle().get_pbkdf(number)?;
+        if matches!(device.keyslot_handle().status(number)?, KeyslotInfo::Active | KeyslotInfo::ActiveLast) {
+            let pbkdf = device.keyslot_handle().get_pbkdf(number)?;
             key_slots.push(KeySlot {
                 number,
                 bound: true,

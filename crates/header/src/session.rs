@@ -98,7 +98,7 @@ impl Session {
     /// What the loaded header's JSON says.
     pub(crate) fn description(&mut self) -> Result<Description, HeaderError> {
         if self.is_luks1() {
-            return luks1::describe(self).map_err(|error| match error {
+            return luks1::describe(&mut self.device).map_err(|error| match error {
                 Undescribed::Failed(error) => self.failure("reading the LUKS1 header", error),
                 Undescribed::Unsupported(reason) => HeaderError::unsupported(&self.path, reason),
             });

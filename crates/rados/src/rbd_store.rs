@@ -18,6 +18,7 @@ mod kind;
 mod name;
 mod objects;
 mod parents;
+mod settled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -16,6 +16,7 @@ mod discard;
 mod forms;
 mod open;
 mod operation;
+mod plan;
 mod read;
 mod roots;
 mod turns;

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::parents::{Parents, is_absent};
 use crate::RadosError;
@@ -25,29 +24,6 @@ pub(super) struct Touched {
     pub(super) number: u64,
     /// Whether nothing of what it was stays.
     pub(super) whole: bool,
-}
-
-/// Objects of which is known that they exist, or that there is nothing to copy. One bit each.
-pub(super) struct Settled(Vec<AtomicU64>);
-
-impl Settled {
-    pub(super) fn new(objects: u64) -> Self {
-        Self((0..objects.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn contains(&self, object: u64) -> bool {
-        self.word(object).is_none_or(|word| word.load(Ordering::Acquire) >> (object % 64) & 1 == 1)
-    }
-
-    fn insert(&self, object: u64) {
-        if let Some(word) = self.word(object) {
-            word.fetch_or(1 << (object % 64), Ordering::Release);
-        }
-    }
-
-    fn word(&self, object: u64) -> Option<&AtomicU64> {
-        self.0.get(usize::try_from(object / 64).ok()?)
-    }
 }
 
 impl Parents {

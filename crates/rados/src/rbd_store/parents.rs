@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::copy_up::Settled;
 use super::kind::ImageError;
+use super::settled::Settled;
 use crate::RadosError;
 use crate::image::{Features, Image, ObjectNames, Parent};
 use crate::pool::{ObjectRead, Pool};

@@ -6,8 +6,6 @@ use sealdisk_cipher::Sealed;
 use sealdisk_units::SECTOR_SIZE;
 use zeroize::Zeroizing;
 
-use super::turns::Queued;
-
 /// A change of one object. Indices count its sectors.
 pub(super) enum Change {
     /// Whole sectors.
@@ -40,12 +38,9 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Takes from a queue what one operation can do: one after the other, but for whole sectors, of which the newest
-    /// content counts.
-    pub(super) fn that_go_together(queue: &mut Vec<Queued>) -> Vec<Queued> {
-        let whole = |queued: &Queued| matches!(queued.change, Self::Write { .. } | Self::Zero { .. });
-        let count = queue.iter().position(|queued| !whole(queued)).unwrap_or(queue.len());
-        queue.drain(..count.max(1)).collect()
+    /// Whether several of them, one after the other, can be done as one.
+    pub(super) fn goes_together(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Zero { .. })
     }
 
     /// The indices of whole sectors.

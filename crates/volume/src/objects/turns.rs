@@ -47,6 +47,15 @@ struct Waiting {
     queue: Vec<Queued>,
 }
 
+impl Waiting {
+    /// What one operation can do: one change after the other, but for whole sectors, of which the newest content counts.
+    fn take(&mut self) -> Vec<Queued> {
+        let together = self.queue.iter().position(|queued| !queued.change.goes_together());
+        let count = together.unwrap_or(self.queue.len());
+        self.queue.drain(..count.max(1)).collect()
+    }
+}
+
 impl Turns {
     fn objects(&self) -> MutexGuard<'_, HashMap<ObjectNumber, Waiting>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,7 +97,7 @@ impl Turns {
                     && !waiting.queue.is_empty()
                 {
                     waiting.taken = true;
-                    let changes = Change::that_go_together(&mut waiting.queue);
+                    let changes = waiting.take();
                     turns.push(Turn { object: *object, changes });
                 }
             }
