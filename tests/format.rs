@@ -5,6 +5,12 @@
 
 #[path = "format/exchange.rs"]
 mod exchange;
+#[path = "format/objects.rs"]
+mod objects;
+#[path = "format/objects_folder.rs"]
+mod objects_folder;
+#[path = "format/objects_tampered.rs"]
+mod objects_tampered;
 #[path = "format/python.rs"]
 mod python;
 #[path = "format/vectors.rs"]

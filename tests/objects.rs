@@ -245,16 +245,33 @@ fn an_object_that_was_removed_or_put_back_is_not_taken_for_zeros() {
 #[test]
 fn a_map_page_that_was_put_back_alone_is_refused_once_the_volume_was_closed() {
     every(|fixture, store| {
-        let layout = fixture.layout();
-        let map = layout.rows().map_page(ZoneNumber(0)).offset / OBJECT_SIZE;
-        let mut old = vec![0; SECTOR_SIZE];
-        store.image().bytes(map, 0, &mut old);
+        let map = fixture.layout().rows().map_page(ZoneNumber(0)).offset / OBJECT_SIZE;
         let volume = fixture.open(store.clone());
         volume.zero(ByteRange::checked(0, fixture.size, fixture.size).unwrap(), Space::Free).unwrap();
         volume.close().unwrap();
-        apply(&store, map, vec![Step::Write(WriteExtent { offset: 0, buf: &old })]);
-        let volume = fixture.try_open(store, true).unwrap();
-        expect_refused(&volume, 5, "an old map");
+        // A page that says that nothing exists: where it is taken, everything reads as zeros.
+        let mut old = vec![0; SECTOR_SIZE];
+        store.image().bytes(map, 0, &mut old);
+        let put_back = |store: &MemoryObjects| {
+            let store = fixture.store(store.image());
+            apply(&store, map, vec![Step::Write(WriteExtent { offset: 0, buf: &old })]);
+            fixture.try_open(store, true).unwrap()
+        };
+        let volume = fixture.open(store.clone());
+        write(&volume, 5 * SECTOR, &content(5, 2)).unwrap();
+        // This is what is left when a crash comes before the page.
+        expect(&put_back(&store), 5, &[0; SECTOR_SIZE], "while the volume is open");
+        let crashed = fixture.store(store.image());
+        volume.close().unwrap();
+        expect_refused(&put_back(&store), 5, "after closing");
+
+        expect(&put_back(&crashed), 5, &[0; SECTOR_SIZE], "after a crash");
+        fixture.open(crashed.clone()).close().unwrap();
+        expect_refused(&put_back(&crashed), 5, "after a crash, opening and closing");
+        let calls = crashed.call_count();
+        fixture.open(crashed.clone()).close().unwrap();
+        assert_eq!(crashed.call_count(), calls, "nothing is left to do");
+        expect(&fixture.try_open(crashed, true).unwrap(), 5, &content(5, 2), "kept");
     });
 }
 
@@ -399,6 +416,33 @@ fn sizes_change_and_what_is_cut_off_is_gone() {
         volume.close().unwrap();
         expect(&fixture.open(store.clone()), 19_999, &content(19_999, 1), "at the new end");
     });
+}
+
+/// Where the layouts differ in how many zones a size has, and in how many pages the zones' tags fill.
+#[test]
+fn disks_as_large_as_whole_zones_open_and_grow() {
+    for layout in LAYOUTS {
+        for size in [64 << 30, 16 << 40] {
+            let fixture = Fixture::new(CipherName::Aegis256, layout, false, size);
+            let store = fixture.store(fixture.formatted());
+            let last = size / SECTOR - 1;
+            let volume = fixture.open(store.clone());
+            write(&volume, last * SECTOR, &content(last, 1)).unwrap();
+            volume.close().unwrap();
+            let (payload, larger) = (Payload::Sealed(fixture.payload), 2 * size);
+            Volume::resize(store.clone(), "test", &payload, &key(), larger, false).unwrap();
+            let volume = fixture.open(store.clone());
+            for lba in [last + 1, 2 * last] {
+                expect(&volume, lba, &[0; SECTOR_SIZE], "new");
+                write(&volume, lba * SECTOR, &content(lba, 1)).unwrap();
+            }
+            volume.close().unwrap();
+            let volume = fixture.try_open(store, true).unwrap();
+            for lba in [last, last + 1, 2 * last] {
+                expect(&volume, lba, &content(lba, 1), &format!("{layout}, {size}"));
+            }
+        }
+    }
 }
 
 #[test]

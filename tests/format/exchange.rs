@@ -18,16 +18,16 @@ use zeroize::Zeroizing;
 
 use crate::python;
 
-const OFFSET: u64 = 16 << 20;
+pub const OFFSET: u64 = 16 << 20;
 /// Short, so that it wraps.
 const JOURNAL_LEN: u64 = 256 << 10;
-const PASSPHRASE: &[u8] = b"correct horse \x00 battery staple\n";
+pub const PASSPHRASE: &[u8] = b"correct horse \x00 battery staple\n";
 
-fn sealed_ciphers() -> impl Iterator<Item = CipherName> + Clone {
+pub fn sealed_ciphers() -> impl Iterator<Item = CipherName> + Clone {
     CipherName::ALL.into_iter().filter(|cipher| cipher.seal_len() > 0)
 }
 
-fn passphrase() -> Passphrase {
+pub fn passphrase() -> Passphrase {
     Passphrase::new(Zeroizing::new(PASSPHRASE.to_vec()))
 }
 
@@ -40,7 +40,7 @@ pub fn read_all(volume: &Volume) -> Vec<u8> {
     disk
 }
 
-fn assert_same(found: &[u8], expected: &[u8], story: &str) {
+pub fn assert_same(found: &[u8], expected: &[u8], story: &str) {
     assert_eq!(found.len(), expected.len(), "{story}: another size");
     if let Some(lba) = found.chunks(4096).zip(expected.chunks(4096)).position(|(a, b)| a != b) {
         panic!("{story}: sector {lba} differs");
@@ -101,7 +101,7 @@ impl Scratch {
 }
 
 /// Does random things to a volume and to the bytes that it should hold.
-fn work(volume: &Volume, disk: &mut [u8], sectors_per_object: u64, random: &mut Random) {
+pub fn work(volume: &Volume, disk: &mut [u8], sectors_per_object: u64, random: &mut Random) {
     for _ in 0..80 {
         let op = Model::random_op(volume.size(), sectors_per_object, random);
         match op {
@@ -206,7 +206,7 @@ fn both_recover_the_same_disk() {
 
         let scratch = Scratch::new();
         write_image(&scratch.volume(), &image);
-        fs::write(scratch.key_file(), bare_description(&fixture)).unwrap();
+        fs::write(scratch.key_file(), bare_description(&fixture.payload())).unwrap();
         let (path, key, disk) = (scratch.volume(), scratch.key_file(), scratch.disk());
         python::run("reader.py", &["--bare".as_ref(), path.as_ref(), key.as_ref(), disk.as_ref()]);
         let store = Arc::new(MemoryStore::from_image(image, fixture.atomicity));
@@ -226,11 +226,13 @@ fn write_image(path: &Path, image: &Image) {
     }
 }
 
-fn bare_description(fixture: &Fixture) -> String {
-    let SealedPayload { cipher, fold, lineage, offset, .. } = fixture.payload();
+/// What a header would say of a payload, for the reader's `--bare`.
+pub fn bare_description(payload: &SealedPayload) -> String {
+    let SealedPayload { cipher, layout, fold, lineage, offset } = payload;
     let key: String = support::key().expose().iter().map(|byte| format!("{byte:02x}")).collect();
     let says = serde_json::json!({
-        "cipher": cipher.as_str(), "fold": fold, "lineage": lineage.to_string(), "offset": offset, "key": key,
+        "cipher": cipher.as_str(), "layout": layout.as_str(), "fold": fold, "lineage": lineage.to_string(),
+        "offset": offset, "key": key,
     });
     says.to_string()
 }

@@ -4,7 +4,8 @@ import struct
 from dataclasses import dataclass
 
 from aead import NotAuthentic
-from packed import PAGE, TAG, open_map, up
+from layouts import PAGE, up
+from metadata import TAG, open_map
 from sealing import open_sealed
 
 DROP, CREATE, MAP, ZERO, DATA, DATA_FOLDED, IN_PLACE, IN_PLACE_FOLDED = range(1, 9)
@@ -114,7 +115,7 @@ class Journal:
         try:
             for record in frame.records:
                 if record.kind == MAP:
-                    open_map(self.keys, record.numbers[0], record.tag, record.page)
+                    open_map(self.keys, record.numbers[0], [record.tag], record.page)
                 elif record.check:
                     self.keys.open_metadata(record.page, record.check, b"")
                 elif record.page:

@@ -10,31 +10,32 @@ from itertools import zip_longest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
+import layouts
+from layouts import OBJECT, up
+
 MAGICS = {0: b"LUKS\xba\xbe", 1: b"SKUL\xba\xbe"}
 BINARY_LEN = 4096
 CHECKSUM = slice(448, 512)
 # Of the headers that are made here.
 COPY_LEN = 16 << 10
 STRIPES = 4000
-OBJECT = 4 << 20
 
 
 class BadHeader(Exception):
     """Not the header of a volume, or an edited one."""
 
 
-def read_json(image):
+def read_json(store):
     """The metadata of the newest copy with a right checksum."""
     found = []
     for offset in [0] + [1 << power for power in range(14, 23)]:
-        image.seek(offset)
-        binary = image.read(BINARY_LEN)
-        if len(binary) < BINARY_LEN or binary[:6] != MAGICS[offset > 0]:
+        binary = store.at(offset, BINARY_LEN)
+        if binary[:6] != MAGICS[offset > 0]:
             continue
         version, length, sequence = struct.unpack_from(">HQQ", binary, 6)
         if version != 2 or not COPY_LEN <= length <= 4 << 20 or length & length - 1 or (offset and offset != length):
             continue
-        copy = bytearray(binary + image.read(length - BINARY_LEN))
+        copy = bytearray(store.at(offset, length))
         name = bytes(copy[72:104]).rstrip(b"\0").decode()
         stored = bytes(copy[CHECKSUM])
         copy[CHECKSUM] = bytes(64)
@@ -64,7 +65,9 @@ def check(metadata):
         require(salt[12:18] != mark(salt[:12]), "a sealed header in disguise")
         return segment, digests[0]
     private = segment["sealdisk"]
-    expected = sealed_segment(private["cipher"], private["fold"], private["lineage"], segment["offset"])
+    require(private["layout"] in layouts.NAMES, "layout")
+    words = [private[name] for name in ("cipher", "layout", "fold", "lineage")]
+    expected = sealed_segment(*words, segment["offset"])
     require(segment == expected, "the segment is not as a writer makes it")
     require(int(segment["offset"]) % OBJECT == 0, "offset")
     key_area = 2 * (BINARY_LEN + int(metadata["config"]["json_size"])) + int(metadata["config"]["keyslots_size"])
@@ -75,7 +78,7 @@ def check(metadata):
     return segment, digests[0]
 
 
-def sealed_segment(cipher, fold, lineage, offset):
+def sealed_segment(cipher, layout, fold, lineage, offset):
     return {
         "type": "crypt",
         "offset": offset,
@@ -84,7 +87,7 @@ def sealed_segment(cipher, fold, lineage, offset):
         "encryption": "sealdisk-" + cipher,
         "sector_size": 4096,
         "integrity": {"type": "aead", "journal_encryption": "sealdisk", "journal_integrity": "none"},
-        "sealdisk": {"format": 1, "cipher": cipher, "layout": "packed", "fold": fold, "lineage": lineage},
+        "sealdisk": {"format": 1, "cipher": cipher, "layout": layout, "fold": fold, "lineage": lineage},
     }
 
 
@@ -100,11 +103,11 @@ def bound_salt(nonce, segment):
     return nonce + mark(nonce) + hashlib.sha256(text).digest()[:14]
 
 
-def unlock(image, metadata, passphrase):
+def unlock(store, metadata, passphrase):
     """The volume key, from whichever slot of the segment's digest opens."""
     _, digest = check(metadata)
     for number in digest["keyslots"]:
-        key = open_slot(image, metadata["keyslots"][number], passphrase)
+        key = open_slot(store, metadata["keyslots"][number], passphrase)
         if hmac.compare_digest(key_digest(digest, key), base64.b64decode(digest["digest"])):
             return key
     raise BadHeader("no key slot opens with this passphrase")
@@ -124,12 +127,11 @@ def stretch(kdf, passphrase, length):
     return argon2.derive(passphrase)
 
 
-def open_slot(image, slot, passphrase):
+def open_slot(store, slot, passphrase):
     area = slot["area"]
     require(area["encryption"] == "aes-xts-plain64" and slot["af"]["type"] == "luks1", "key slot encryption")
-    image.seek(int(area["offset"]))
     length = slot["key_size"] * slot["af"]["stripes"]
-    material = image.read((length + 511) // 512 * 512)
+    material = store.at(int(area["offset"]), up(length, 512))
     split = xts_plain64(stretch(slot["kdf"], passphrase, area["key_size"]), 0, material, decrypt=True)
     return af_merge(split[:length], slot["af"]["stripes"], slot["af"]["hash"])
 
@@ -196,7 +198,7 @@ def make(segment, key, passphrase, random):
     metadata = make_metadata(segment, key, random)
     slot = metadata["keyslots"]["0"]
     split = af_split(key, STRIPES, "sha256", random)
-    split = split.ljust((len(split) + 511) // 512 * 512, b"\0")
+    split = split.ljust(up(len(split), 512), b"\0")
     material = xts_plain64(stretch(slot["kdf"], passphrase, slot["area"]["key_size"]), 0, split, decrypt=False)
     copies = b"".join(_copy(metadata, second, "sealdisk" in segment, random) for second in (0, 1))
     return (copies + material).ljust(int(segment["offset"]), b"\0")

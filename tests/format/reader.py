@@ -1,19 +1,22 @@
 """Reads a whole volume, from docs/format.md alone: `reader.py VOLUME KEY_FILE DISK` writes the disk's bytes to DISK.
 
-With `--bare`, VOLUME is a payload without a header, and KEY_FILE a JSON object that says what the header would.
+VOLUME is a file, or a folder with a copy of a volume's RADOS objects (see stores.py).
+With `--bare`, it is a payload without a header, and KEY_FILE a JSON object that says what the header would.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 
 import journal
 import luks2
-import packed
+import metadata
 from aead import NotAuthentic
-from packed import PAGE, Layout
+from layouts import OBJECTS_PER_ZONE, PAGE, Layout
 from sealing import Keys, Payload, open_sealed, open_slot
+from stores import FileStore, ObjectStore
 
 
 class Unreadable(Exception):
@@ -26,19 +29,26 @@ class Unreadable(Exception):
 class SealedVolume:
     """A sealed payload (section 8)."""
 
-    def __init__(self, image, keys):
-        self.image = image
+    def __init__(self, store, keys):
+        if keys.payload.layout != "packed" and not store.holds_objects:
+            raise NotAuthentic(f"{keys.payload.layout} is a layout of objects, and this is a file")
+        self.store = store
         self.sectors = keys.sectors
-        self.seal_len = keys.sectors.seal_len
-        payload = keys.payload.offset
-        superblock = packed.read_superblock(self._at, payload, keys)
+        superblock, *older = metadata.read_superblocks(store, keys)
         self.size = superblock.size
-        self.layout = Layout(payload, superblock.journal_len, self.seal_len)
+        self.layout = Layout(keys.payload.layout, keys.payload.offset, superblock.journal_len, keys.sectors.seal_len)
         self.zones = {}
-        for zone, tag in enumerate(superblock.map_tags):
-            self._adopt_map(keys, zone, tag, self._at(self.layout.map_page(zone), PAGE))
-        found = journal.Journal(self._at(self.layout.journal, superblock.journal_len), keys)
-        frames = found.frames(*superblock.tail)
+        says = [superblock]
+        frames = []
+        if superblock.journal_len == 0:
+            # The newest may announce pages that never came.
+            says += [copy for copy in older if copy.generation == superblock.generation - 1]
+        else:
+            found = journal.Journal(store.at(self.layout.journal, superblock.journal_len), keys)
+            frames = found.frames(*superblock.tail)
+        for zone in range(len(superblock.map_tags)):
+            tags = [copy.map_tags[zone] for copy in says if zone < len(copy.map_tags)]
+            self._adopt_map(keys, zone, tags, store.at(self.layout.map_page(zone), PAGE))
         if superblock.clean and frames:
             raise journal.Damaged("the superblock is older than the journal")
         self.created = set()
@@ -47,13 +57,9 @@ class SealedVolume:
             for record in frame.records:
                 self._apply(keys, record)
 
-    def _at(self, offset, length):
-        self.image.seek(offset)
-        return self.image.read(length).ljust(length, b"\0")
-
-    def _adopt_map(self, keys, zone, tag, page):
+    def _adopt_map(self, keys, zone, tags, page):
         try:
-            self.zones[zone] = packed.open_map(keys, zone, tag, page)
+            self.zones[zone] = metadata.open_map(keys, zone, tags, page)
         except NotAuthentic:
             self.zones[zone] = None
 
@@ -67,7 +73,7 @@ class SealedVolume:
             if record.kind == journal.CREATE:
                 self.created.add(first)
         elif record.kind == journal.MAP:
-            self._adopt_map(keys, first, record.tag, record.page)
+            self._adopt_map(keys, first, [record.tag], record.page)
         else:
             for lba in range(first, first + count):
                 self.offers.setdefault(lba, []).append(record)
@@ -75,7 +81,7 @@ class SealedVolume:
     def read(self, lba):
         """One sector; None for one that is in no object."""
         number = self.layout.object_of(lba)
-        existing = self.zones[number // packed.OBJECTS_PER_ZONE]
+        existing = self.zones[number // OBJECTS_PER_ZONE]
         if existing is None:
             raise Unreadable(lba)
         if number not in existing:
@@ -86,7 +92,7 @@ class SealedVolume:
             raise Unreadable(lba) from None
 
     def _read_existing(self, lba, number):
-        place = self._at(self.layout.place(lba), PAGE)
+        place = self.layout.read_place(self.store, lba)
         for offer in reversed(self.offers.get(lba, [])):
             if offer.kind == journal.ZERO:
                 return bytes(PAGE)
@@ -98,39 +104,37 @@ class SealedVolume:
                 continue
         if number in self.created:
             return bytes(PAGE)
-        return open_slot(self.sectors, lba, self._at(self.layout.slot(lba), self.seal_len), place)
+        return open_slot(self.sectors, lba, self.layout.read_slot(self.store, lba), place)
 
 
 class PlainVolume:
     """An ordinary LUKS2 segment (section 9)."""
 
-    def __init__(self, image, segment, key):
-        self.image, self.key = image, key
+    def __init__(self, store, segment, key):
+        self.store, self.key = store, key
         self.offset, self.iv_tweak = int(segment["offset"]), int(segment["iv_tweak"])
         self.sector = segment["sector_size"]
-        room = (image.seek(0, os.SEEK_END) - self.offset) // self.sector * self.sector
+        room = (store.size() - self.offset) // self.sector * self.sector
         self.size = room if segment["size"] == "dynamic" else int(segment["size"])
 
     def read(self, lba):
-        self.image.seek(self.offset + lba * PAGE)
-        data = self.image.read(min(PAGE, self.size - lba * PAGE))
+        data = self.store.at(self.offset + lba * PAGE, min(PAGE, self.size - lba * PAGE))
         first = self.iv_tweak + lba * (PAGE // 512)
         return luks2.xts_plain64(self.key, first, data, decrypt=True, sector=self.sector)
 
 
-def open_volume(image, passphrase):
-    metadata = luks2.read_json(image)
-    segment, _ = luks2.check(metadata)
-    key = luks2.unlock(image, metadata, passphrase)
+def open_volume(store, passphrase):
+    says = luks2.read_json(store)
+    segment, _ = luks2.check(says)
+    key = luks2.unlock(store, says, passphrase)
     if "sealdisk" not in segment:
-        return PlainVolume(image, segment, key)
-    return SealedVolume(image, Keys(key, Payload.of_segment(segment)))
+        return PlainVolume(store, segment, key)
+    return SealedVolume(store, Keys(key, Payload.of_segment(segment)))
 
 
-def open_bare(image, description):
+def open_bare(store, description):
     says = json.loads(description)
-    payload = Payload(says["cipher"], says["fold"], bytes.fromhex(says["lineage"]), says["offset"])
-    return SealedVolume(image, Keys(bytes.fromhex(says["key"]), payload))
+    return SealedVolume(store, Keys(bytes.fromhex(says["key"]), Payload.of_members(says, says["offset"])))
 
 
 def copy(volume, disk):
@@ -151,9 +155,14 @@ def main():
     arguments = parser.parse_args()
     with open(arguments.key_file, "rb") as key_file:
         secret = key_file.read()
-    with open(arguments.volume, "rb") as image, open(arguments.disk, "wb") as disk:
+    with contextlib.ExitStack() as stack:
+        if os.path.isdir(arguments.volume):
+            store = ObjectStore.load(arguments.volume)
+        else:
+            store = FileStore(stack.enter_context(open(arguments.volume, "rb")))
+        disk = stack.enter_context(open(arguments.disk, "wb"))
         try:
-            copy(open_bare(image, secret) if arguments.bare else open_volume(image, secret), disk)
+            copy(open_bare(store, secret) if arguments.bare else open_volume(store, secret), disk)
         except (luks2.BadHeader, NotAuthentic, Unreadable, journal.Damaged) as error:
             sys.exit(f"{type(error).__name__}: {error}")
 

@@ -21,18 +21,23 @@ class Payload:
     """What the header says of a sealed payload."""
 
     cipher: str
+    layout: str
     fold: bool
     lineage: bytes
     offset: int
 
     @classmethod
     def of_segment(cls, segment):
-        private = segment["sealdisk"]
-        return cls(private["cipher"], private["fold"], bytes.fromhex(private["lineage"]), int(segment["offset"]))
+        return cls.of_members(segment["sealdisk"], int(segment["offset"]))
+
+    @classmethod
+    def of_members(cls, says, offset):
+        return cls(says["cipher"], says["layout"], says["fold"], bytes.fromhex(says["lineage"]), offset)
 
     def info(self, purpose):
         fold = "true" if self.fold else "false"
-        return f"sealdisk/1/{purpose}/{self.cipher}/layout=packed fold={fold} offset={self.offset}/epoch=0"
+        context = f"layout={self.layout} fold={fold} offset={self.offset}"
+        return f"sealdisk/1/{purpose}/{self.cipher}/{context}/epoch=0"
 
 
 class Keys:

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import struct
@@ -13,28 +14,34 @@ import aead
 import luks2
 from aead import NotAuthentic
 from folding import SECTOR, fold, unfold
-from packed import PAGE, seal_map
+from layouts import NAMES, OBJECTS_PER_ZONE, PAGE
+from metadata import seal_map
 from sealing import FOLD_MARK, ZERO, Keys, Payload, open_slot
-from writer import Stream, Writer
+from stores import FileStore, ObjectStore
+from writer import NO_JOURNAL, Stream, Writer
 
 OFFSET = 16 << 20
 CIPHERS = [*aead.BY_NAME, "aes-256-xts-random"]
 
 
-class Pages:
+class Pages(FileStore):
     """A file of which only what was written counts."""
 
     def __init__(self):
-        self.written, self.position, self.size = {}, 0, 0
+        self.written, self.store_size = {}, 0
 
-    def truncate(self, size):
-        self.size = size
+    def set_size(self, size):
+        self.store_size = size
 
-    def seek(self, position):
-        self.position = position
+    def put(self, offset, data):
+        self.written[offset] = data
 
-    def write(self, data):
-        self.written[self.position] = data
+
+class Pieces(ObjectStore):
+    """Objects of which only what was written counts."""
+
+    def write(self, number, offset, data):
+        self.bytes.setdefault(number, {})[offset] = data
 
 
 def sectors(writer):
@@ -78,27 +85,61 @@ def journaled(keys, random):
     writer.frame(*tail[:3], records)
     store = {str(offset): data.hex() for offset, data in sorted(pages.written.items())}
     disk = {str(lba): sector.hex() for lba, sector in sorted(writer.disk.items())}
-    return {"size": 100 * PAGE, "store_size": pages.size, "store": store, "disk": disk}
+    return {"size": 100 * PAGE, "store_size": pages.store_size, "store": store, "disk": disk}
+
+
+def derived_keys(keys):
+    lengths = {"sector": 64 if keys.payload.cipher == "aes-256-xts-random" else 32, "metadata": 32, "superblock": 32}
+    return {
+        purpose: {"info": keys.payload.info(purpose), "key": keys.derive(purpose, length).hex()}
+        for purpose, length in lengths.items()
+    }
+
+
+def of_layout(payload, key, layout):
+    """Sectors in the first object of the second zone of a volume without a journal.
+
+    There is no map page of the first zone. The newest superblock announces a page for the second that never came.
+    """
+    random = Stream(f"vectors {payload.cipher} {layout}")
+    store = Pieces()
+    keys = Keys(key, dataclasses.replace(payload, layout=layout))
+    writer = Writer(store, keys, 0, 0, random)
+    n, s = writer.layout.sectors_per_object, writer.layout.slots_per_page
+    writer.size = (OBJECTS_PER_ZONE + 1) * n * PAGE + 300 * PAGE + 789
+    writer.objects = {OBJECTS_PER_ZONE}
+    pages = writer.seal_maps()
+    writer.at(writer.layout.map_page(1), pages[1])
+    writer.put_superblock(6, True, NO_JOURNAL)
+    writer.seal_maps()
+    writer.put_superblock(7, True, NO_JOURNAL)
+    first = OBJECTS_PER_ZONE * n
+    writer.put_slot(first, ZERO)
+    writer.disk[first] = bytes(PAGE)
+    # The last of a page of slots, the first of the next one, and the object's last.
+    for index, sector in [(s - 1, writer.random_sector()), (s, writer.page_like_sector()), (n - 1, writer.random_sector())]:
+        writer.put(first + index, sector)
+    objects = {}
+    for number, pieces in sorted(store.bytes.items()):
+        pieces = {str(offset): data.hex() for offset, data in sorted(pieces.items())}
+        values = {key.hex(): value.hex() for key, value in sorted(store.values.get(number, {}).items())}
+        objects[f"{number:016x}"] = {"bytes": pieces, "omap": values}
+    disk = {str(lba): sector.hex() for lba, sector in sorted(writer.disk.items())}
+    return {"layout": layout, "keys": derived_keys(keys), "size": writer.size, "objects": objects, "disk": disk}
 
 
 def of_cipher(cipher):
     random = Stream(f"vectors {cipher}")
-    payload = Payload(cipher, True, random(16), OFFSET)
+    payload = Payload(cipher, "packed", True, random(16), OFFSET)
     key = random(64)
     keys = Keys(key, payload)
     writer = Writer(Pages(), keys, 0, 0, random)
-    segment = luks2.sealed_segment(cipher, True, payload.lineage.hex(), str(OFFSET))
-    lengths = {"sector": len(keys.derive("sector", 64 if cipher == "aes-256-xts-random" else 32))}
-    lengths |= {"metadata": 32, "superblock": 32}
-    derived = {
-        purpose: {"info": payload.info(purpose), "key": keys.derive(purpose, length).hex()}
-        for purpose, length in lengths.items()
-    }
+    segment = luks2.sealed_segment(cipher, "packed", True, payload.lineage.hex(), str(OFFSET))
     sealed = []
     for form, lba, slot, place, sector in sectors(writer):
         assert open_slot(keys.sectors, lba, slot, place) == sector
         sealed.append({"form": form, "lba": lba, "slot": slot.hex(), "place": place.hex(), "sector": sector.hex()})
-    objects = [3 * 16384, 3 * 16384 + 9, 4 * 16384 - 1]
+    objects = [3 * OBJECTS_PER_ZONE, 3 * OBJECTS_PER_ZONE + 9, 4 * OBJECTS_PER_ZONE - 1]
     return {
         "cipher": cipher,
         "fold": True,
@@ -106,16 +147,17 @@ def of_cipher(cipher):
         "offset": OFFSET,
         "volume_key": key.hex(),
         "header": luks2.make_metadata(segment, key, random),
-        "keys": derived,
+        "keys": derived_keys(keys),
         "sectors": sealed,
         "superblock": superblock(keys, random),
         "map": {"zone": 3, "objects": objects, "page": seal_map(keys, 3, objects, random).hex()},
         "journal": journaled(keys, random),
+        "layouts": [of_layout(payload, key, layout) for layout in NAMES],
     }
 
 
 def folded():
-    writer = Writer(Pages(), Keys(bytes(64), Payload("aegis-256", True, bytes(16), OFFSET)), 0, 0, Stream("folding"))
+    writer = Writer(Pages(), Keys(bytes(64), Payload("aegis-256", "packed", True, bytes(16), OFFSET)), 0, 0, Stream("folding"))
     found = []
     for room in (48, 40, 16):
         sector = writer.page_like_sector()

@@ -12,13 +12,14 @@ use sealdisk_layout::{
     JournalTail, LayoutName, MapTag, ObjectNumber, PackedLayout, SealedPayload, Superblock, Unverified, ZoneMap,
     ZoneNumber,
 };
-use sealdisk_store::{Image, MemoryStore};
+use sealdisk_store::{Image, MemoryObjects, MemoryStore, Step, WriteExtent};
 use sealdisk_units::{Lba, Lineage};
 use sealdisk_volume::{OpenOptions, Volume};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::exchange::read_all;
+use crate::objects_folder::put;
 use crate::python;
 
 fn folder() -> PathBuf {
@@ -192,6 +193,58 @@ fn a_journal_brings_its_volume_up_to_date() {
             let payload = sealdisk_layout::Payload::Sealed(vectors.payload);
             let volume = Volume::open(store, "vector", &payload, &vectors.key, options).unwrap();
             assert!(read_all(&volume) == disk, "{}", vectors.payload.cipher);
+        }
+    }
+}
+
+#[test]
+fn objects_of_every_layout_open() {
+    for vectors in Vectors::of_every_cipher() {
+        for vector in vectors.all["layouts"].as_array().unwrap() {
+            let layout: LayoutName = vector["layout"].as_str().unwrap().parse().unwrap();
+            let payload = SealedPayload { layout, ..vectors.payload };
+            let story = format!("{}, {layout}", payload.cipher);
+            for purpose in ["sector", "metadata", "superblock"] {
+                let (cipher, offset) = (payload.cipher, payload.offset);
+                let info = format!("sealdisk/1/{purpose}/{cipher}/layout={layout} fold=true offset={offset}/epoch=0");
+                assert_eq!(vector["keys"][purpose]["info"].as_str(), Some(&*info));
+            }
+
+            let wrapped = sealdisk_layout::Payload::Sealed(payload);
+            let size = number(&vector["size"]);
+            let store = MemoryObjects::new(Volume::object_store_size(&wrapped, size), layout == LayoutName::Omap);
+            for (object, content) in vector["objects"].as_object().unwrap() {
+                let pieces = content["bytes"].as_object().unwrap().iter();
+                let pieces: Vec<_> = pieces.map(|(offset, piece)| (offset.parse().unwrap(), bytes(piece))).collect();
+                let values = content["omap"].as_object().unwrap().iter();
+                let values: Vec<_> =
+                    values.map(|(key, value)| (u32::from_str_radix(key, 16).unwrap(), bytes(value))).collect();
+                let mut steps = Vec::new();
+                for (offset, buf) in &pieces {
+                    steps.push(Step::Write(WriteExtent { offset: *offset, buf }));
+                }
+                steps.extend(values.iter().map(|(key, value)| Step::Set { key: *key, value }));
+                put(&store, u64::from_str_radix(object, 16).unwrap(), steps);
+            }
+            let options = OpenOptions { read_only: true, ..Default::default() };
+            let volume = Volume::open(Arc::new(store), "vector", &wrapped, &vectors.key, options).unwrap();
+            assert_eq!(volume.size(), size);
+            let disk = vector["disk"].as_object().unwrap();
+            assert_eq!(disk.len(), 4);
+            let mut sector = [0; 4096];
+            let first = disk.keys().map(|lba| lba.parse::<u64>().unwrap()).min().unwrap();
+            for (lba, content) in disk {
+                support::read(&volume, lba.parse::<u64>().unwrap() * 4096, &mut sector).unwrap();
+                assert!(sector == array(content), "{story}: sector {lba}");
+            }
+            // There is no map page for what lies in front, and an object that the map does not have lies behind.
+            support::read(&volume, (first - 1) * 4096, &mut sector).unwrap_err();
+            let last = size / 4096;
+            support::read(&volume, last * 4096, &mut sector[..789]).unwrap();
+            assert!(sector[..789] == [0; 789], "{story}: an absent object");
+            if payload.cipher != CipherName::Aes256XtsRandom {
+                support::read(&volume, (first + 1) * 4096, &mut sector).unwrap_err();
+            }
         }
     }
 }

@@ -2,6 +2,9 @@
 
 Writes the volume, which the contents of KEY_FILE open, and to DISK the bytes that it must give. Without `--clean` its journal
 holds every kind of record, in frames that wrap, before frames of an earlier round and one that a crash has torn.
+
+With `--objects LAYOUT` the volume has no journal, and VOLUME is made a folder with its RADOS objects (see stores.py). Without
+`--clean` its superblock announces a map page that never came.
 """
 
 import argparse
@@ -10,11 +13,15 @@ import hashlib
 import journal
 import luks2
 from journal import CREATE, DATA, DATA_FOLDED, DROP, IN_PLACE, IN_PLACE_FOLDED, MAP, Journal, Record
-from packed import COPY_DISTANCE, OBJECT, PAGE, Layout, Superblock, map_tag, seal_map
+from layouts import NAMES, OBJECT, PAGE, Layout
+from metadata import COPY_DISTANCE, Superblock, map_tag, seal_map
 from sealing import FOLD_MARK, ZERO, Keys, Payload, seal_sector
+from stores import FileStore, ObjectStore
 
 OFFSET = 16 << 20
 JOURNAL_LEN = 40 * PAGE
+# The tail of a superblock without a journal.
+NO_JOURNAL = (1, 0, bytes(16), 0)
 
 
 class Stream:
@@ -29,22 +36,21 @@ class Stream:
 
 
 class Writer:
-    """A volume on the way to a file, and the disk that it is to give."""
+    """A volume on the way to a store, and the disk that it is to give."""
 
-    def __init__(self, image, keys, size, journal_len, random):
-        self.image, self.keys, self.size, self.random = image, keys, size, random
+    def __init__(self, store, keys, size, journal_len, random):
+        self.store, self.keys, self.size, self.random = store, keys, size, random
         self.sectors = keys.sectors
-        self.layout = Layout(keys.payload.offset, journal_len, keys.sectors.seal_len)
+        self.layout = Layout(keys.payload.layout, keys.payload.offset, journal_len, keys.sectors.seal_len)
         self.journal_len = journal_len
         self.journal = Journal(b"", keys)
         self.disk = {}
         self.objects = set()
         self.map_tags = []
-        image.truncate(self.layout.end(size))
+        store.set_size(self.layout.end(size))
 
     def at(self, offset, data):
-        self.image.seek(offset)
-        self.image.write(data)
+        self.store.put(offset, data)
 
     def random_sector(self):
         return self.random(PAGE)
@@ -69,10 +75,10 @@ class Writer:
             self.put_slot(lba, ZERO)
 
     def put_slot(self, lba, mark):
-        self.at(self.layout.slot(lba), self.sectors.seal(lba, mark, self.random, b"")[1])
+        self.layout.write_slot(self.store, lba, self.sectors.seal(lba, mark, self.random, b"")[1])
 
     def put_place(self, lba, place):
-        self.at(self.layout.place(lba), place)
+        self.layout.write_place(self.store, lba, place)
 
     def put(self, lba, sector):
         """A sector that is in place, with its slot."""
@@ -81,14 +87,18 @@ class Writer:
         if folded:
             self.put_slot(lba, FOLD_MARK)
         else:
-            self.at(self.layout.slot(lba), seal)
+            self.layout.write_slot(self.store, lba, seal)
         self.disk[lba] = sector
 
+    def seal_maps(self):
+        """The pages that say what exists now, which the next superblock has the tags of."""
+        zones = range(self.layout.zone_count(self.size))
+        pages = [seal_map(self.keys, zone, self.objects, self.random) for zone in zones]
+        self.map_tags = [map_tag(self.keys, page) for page in pages]
+        return pages
+
     def put_map(self):
-        self.map_tags = []
-        for zone in range(self.layout.zone_count(self.size)):
-            page = seal_map(self.keys, zone, self.objects, self.random)
-            self.map_tags.append(map_tag(self.keys, page))
+        for zone, page in enumerate(self.seal_maps()):
             self.at(self.layout.map_page(zone), page)
 
     def put_superblock(self, generation, clean, tail):
@@ -209,8 +219,8 @@ def write_journal(writer):
     return tail
 
 
-def make(image, payload, key, size, clean, random):
-    writer = Writer(image, Keys(key, payload), size, JOURNAL_LEN, random)
+def make(store, payload, key, size, clean, random):
+    writer = Writer(store, Keys(key, payload), size, JOURNAL_LEN, random)
     write_in_place(writer)
     writer.put_map()
     tail = put_frame_before(writer, 3 * PAGE) if clean else write_journal(writer)
@@ -220,26 +230,49 @@ def make(image, payload, key, size, clean, random):
     return writer
 
 
+def make_without_journal(store, payload, key, size, clean, random):
+    writer = Writer(store, Keys(key, payload), size, 0, random)
+    write_in_place(writer)
+    writer.put_map()
+    writer.put_superblock(4, True, NO_JOURNAL)
+    if not clean:
+        # Object 3 is whole, and the page that makes it exist was on its way when the crash came.
+        kept, n = dict(writer.disk), writer.layout.sectors_per_object
+        writer.create_object(3)
+        writer.put(3 * n + 5, writer.random_sector())
+        writer.seal_maps()
+        writer.disk = kept
+    writer.put_superblock(5, True, NO_JOURNAL)
+    return writer
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cipher", required=True)
     parser.add_argument("--fold", action="store_true")
     parser.add_argument("--clean", action="store_true")
+    parser.add_argument("--objects", choices=NAMES, metavar="LAYOUT")
     parser.add_argument("volume")
     parser.add_argument("key_file")
     parser.add_argument("disk")
     arguments = parser.parse_args()
     random = Stream(f"{arguments.cipher} {arguments.fold} {arguments.clean}")
-    payload = Payload(arguments.cipher, arguments.fold, random(16), OFFSET)
+    payload = Payload(arguments.cipher, arguments.objects or "packed", arguments.fold, random(16), OFFSET)
     key = random(64)
-    segment = luks2.sealed_segment(payload.cipher, payload.fold, payload.lineage.hex(), str(OFFSET))
+    words = [payload.cipher, payload.layout, payload.fold, payload.lineage.hex(), str(OFFSET)]
     with open(arguments.key_file, "rb") as key_file:
-        header = luks2.make(segment, key, key_file.read(), random)
-    layout = Layout(OFFSET, JOURNAL_LEN, Keys(key, payload).sectors.seal_len)
+        header = luks2.make(luks2.sealed_segment(*words), key, key_file.read(), random)
+    layout = Layout(payload.layout, OFFSET, 0, Keys(key, payload).sectors.seal_len)
     size = (4 * layout.sectors_per_object + 300) * PAGE + 512
-    with open(arguments.volume, "wb") as image:
-        writer = make(image, payload, key, size, arguments.clean, random)
+    if arguments.objects:
+        store = ObjectStore()
+        writer = make_without_journal(store, payload, key, size, arguments.clean, random)
         writer.at(0, header)
+        store.save(arguments.volume)
+    else:
+        with open(arguments.volume, "wb") as file:
+            writer = make(FileStore(file), payload, key, size, arguments.clean, random)
+            writer.at(0, header)
     with open(arguments.disk, "wb") as disk:
         writer.write_disk(disk)
 

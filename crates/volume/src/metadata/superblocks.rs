@@ -1,7 +1,7 @@
 //! The two copies of the superblock: reading the newest, writing over the older.
 
 use sealdisk_cipher::SuperblockMac;
-use sealdisk_layout::{BadSuperblock, MapTag, PackedLayout, SealedPayload, Superblock, Unverified};
+use sealdisk_layout::{BadSuperblock, MapTag, ObjectLayout, PackedLayout, SealedPayload, Superblock, Unverified};
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
 
 use super::seal_cache::SealPage;
@@ -78,7 +78,9 @@ pub(crate) fn write_superblock(
     store.write(&[WriteExtent { offset: place.offset, buf: &pages }])
 }
 
-/// Where the superblocks are depends on the payload's offset and seals alone.
+/// Where the superblocks are depends on the payload's offset alone; how many zones a size has, on the layout too.
 fn superblock_layout(payload: &SealedPayload) -> PackedLayout {
-    PackedLayout::new(payload.offset, 0, payload.cipher.seal_len().max(1))
+    let seal_len = payload.cipher.seal_len().max(1);
+    let layout = ObjectLayout::new(payload.layout, payload.offset, seal_len);
+    layout.map_or_else(|| PackedLayout::new(payload.offset, 0, seal_len), |layout| *layout.rows())
 }

@@ -3,9 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use sealdisk_cipher::{VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
-use sealdisk_layout::{
-    JournalTail, LayoutName, MAX_VOLUME_SIZE, MapTag, ObjectLayout, PAGE_SIZE, SealedPayload, Superblock,
-};
+use sealdisk_layout::{JournalTail, LayoutName, MAX_VOLUME_SIZE, ObjectLayout, PAGE_SIZE, SealedPayload, Superblock};
 use sealdisk_store::{ObjectStore, Store};
 use sealdisk_units::ByteRange;
 
@@ -83,11 +81,17 @@ impl ObjectVolume {
         }
         let layout = layout_of(payload)?;
         let metadata = metadata_cipher(key, &context);
-        let no_tags: (Superblock, Vec<MapTag>) = (superblock, Vec::new());
-        let (_, before) = before.as_ref().unwrap_or(&no_tags);
+        let tags_before = before.as_ref().map_or(&[][..], |(_, tags)| tags);
         let (map, in_place) =
-            ObjectMap::read(&*store, layout.rows(), &metadata, payload.lineage, &[&announced, before]);
-        let roots = Roots { superblock, announced, in_place, untouched: true };
+            ObjectMap::read(&*store, layout.rows(), &metadata, payload.lineage, &[&announced, tags_before]);
+        // After a crash they differ, and closing makes them alike. Not where a zone cannot be read: which page is the
+        // right one there may show later.
+        let alike = before.as_ref().is_some_and(|(before, tags)| {
+            let as_newest = Superblock { generation: superblock.generation, ..*before };
+            as_newest == superblock && *tags == announced && announced == in_place
+        });
+        let untouched = alike || map.zones.iter().any(Option::is_none);
+        let roots = Roots { superblock, announced, in_place, untouched };
         Ok(Self {
             name: name.to_owned(),
             sealer: sector_sealer(key, &context, payload.fold),

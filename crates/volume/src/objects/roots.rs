@@ -25,7 +25,8 @@ pub(super) struct Roots {
     pub(super) announced: Vec<MapTag>,
     /// The tags of the pages that are in place.
     pub(super) in_place: Vec<MapTag>,
-    /// Both copies have been the same as what is in place ever since the volume was opened.
+    /// There is nothing for [`ObjectVolume::close`] to do: both copies are the same as what is in place, or it could not
+    /// be read.
     pub(super) untouched: bool,
 }
 

@@ -1,61 +1,17 @@
-"""Section 6: where everything lies, the superblock and the map pages."""
+"""Section 6: the superblock and the map pages."""
 
 import hmac
 import struct
 from dataclasses import dataclass
 
 from aead import NotAuthentic
+from layouts import OBJECTS_PER_ZONE, PAGE, Layout, up
 
-PAGE = 4096
-OBJECT = 4 << 20
-OBJECTS_PER_ZONE = 16384
 FIELDS = struct.Struct("<8sIIQQQIIQQ16sQ")
 MAC = PAGE - 32
 MAX_SIZE = 1 << 52
 COPY_DISTANCE = 2 << 20
 TAG = 16
-
-
-def up(number, unit):
-    return -(-number // unit) * unit
-
-
-class Layout:
-    """Offsets in the store."""
-
-    def __init__(self, payload_offset, journal_len, seal_len):
-        self.payload = payload_offset
-        self.seal_len = seal_len
-        self.slots_per_page = PAGE // seal_len
-        self.sectors_per_object = 1024 * self.slots_per_page // (self.slots_per_page + 1)
-        self.journal = payload_offset + OBJECT
-        self.zones = self.journal + up(journal_len, OBJECT)
-
-    def object_of(self, lba):
-        return lba // self.sectors_per_object
-
-    def object_count(self, size):
-        return -(-(-(-size // PAGE)) // self.sectors_per_object)
-
-    def zone_count(self, size):
-        return -(-self.object_count(size) // OBJECTS_PER_ZONE)
-
-    def object(self, number):
-        return self.zones + (number + number // OBJECTS_PER_ZONE + 1) * OBJECT
-
-    def map_page(self, zone):
-        return self.zones + zone * (OBJECTS_PER_ZONE + 1) * OBJECT
-
-    def place(self, lba):
-        return self.object(self.object_of(lba)) + PAGE * (lba % self.sectors_per_object)
-
-    def slot(self, lba):
-        page, index = divmod(lba % self.sectors_per_object, self.slots_per_page)
-        return self.object(self.object_of(lba)) + PAGE * (self.sectors_per_object + page) + self.seal_len * index
-
-    def end(self, size):
-        count = self.object_count(size)
-        return self.object(count - 1) + OBJECT if count else self.zones
 
 
 @dataclass(frozen=True)
@@ -88,7 +44,7 @@ class Superblock:
         magic, version, flags, generation, size, journal_len, epoch, _, *tail = FIELDS.unpack_from(page)
         if magic != b"SEALDISK" or version != 1 or size > MAX_SIZE:
             raise NotAuthentic
-        zones = Layout(0, 0, keys.sectors.seal_len).zone_count(size)
+        zones = Layout(keys.payload.layout, 0, 0, keys.sectors.seal_len).zone_count(size)
         tags = read(PAGE, up(zones * TAG, PAGE))
         if not hmac.compare_digest(keys.superblock_tag(page[:MAC] + tags), page[MAC:]):
             raise NotAuthentic
@@ -98,17 +54,17 @@ class Superblock:
         return cls(generation, size, journal_len, flags == 1, *tail, map_tags)
 
 
-def read_superblock(read, payload, keys):
-    """The newest of the copies that verify; `read` gives so many bytes of the store from an offset on."""
+def read_superblocks(store, keys):
+    """The copies that verify, the newest first."""
     found = []
-    for copy in (payload, payload + COPY_DISTANCE):
+    for copy in (keys.payload.offset, keys.payload.offset + COPY_DISTANCE):
         try:
-            found.append(Superblock.decode(lambda offset, length: read(copy + offset, length), keys))
+            found.append(Superblock.decode(lambda offset, length: store.at(copy + offset, length), keys))
         except NotAuthentic:
             pass
     if not found:
         raise NotAuthentic("no superblock that this key vouches for")
-    return max(found, key=lambda superblock: superblock.generation)
+    return sorted(found, key=lambda superblock: superblock.generation, reverse=True)
 
 
 def _map_data(keys, zone):
@@ -120,9 +76,9 @@ def map_tag(keys, page):
     return page[keys.metadata_seal_len - TAG : keys.metadata_seal_len]
 
 
-def open_map(keys, zone, tag, page):
-    """The numbers of the zone's objects that exist."""
-    if map_tag(keys, page) != tag:
+def open_map(keys, zone, tags, page):
+    """The numbers of the zone's objects that exist, if the page has one of the tags."""
+    if map_tag(keys, page) not in tags:
         raise NotAuthentic
     text = keys.open_metadata(_map_data(keys, zone), page[: keys.metadata_seal_len], page[48:])
     first = zone * OBJECTS_PER_ZONE
