@@ -329,6 +329,33 @@ fn a_map_that_cannot_be_written_leaves_the_object_absent_and_the_next_try_is_goo
 }
 
 #[test]
+fn a_map_page_that_cannot_be_read_now_keeps_writers_out() {
+    every(|fixture, store| {
+        let map = fixture.layout().rows().map_page(ZoneNumber(0)).offset / OBJECT_SIZE;
+        store.fail_reads(move |object| (object == map).then_some(ErrorKind::TimedOut));
+        assert!(matches!(fixture.try_open(store.clone(), false), Err(OpenError::Store(_))));
+        expect_refused(&fixture.try_open(store.clone(), true).unwrap(), 5, "an unread map");
+        store.heal();
+        expect(&fixture.open(store), 5, &content(5, 1), "read at last");
+    });
+}
+
+/// What could not be read is an error of the store, of that sector alone.
+#[test]
+fn an_object_that_cannot_be_read_is_an_error_and_others_are_not_affected() {
+    every(|fixture, store| {
+        let bad = fixture.layout().store_object(ObjectNumber(1));
+        let volume = fixture.open(store.clone());
+        store.fail_reads(move |object| (object == bad).then_some(ErrorKind::TimedOut));
+        let mut buf = vec![0; SECTOR_SIZE];
+        assert_eq!(read(&volume, 1500 * SECTOR, &mut buf).unwrap_err().kind(), VolumeErrorKind::Store);
+        expect(&volume, 5, &content(5, 1), "another object");
+        store.heal();
+        expect(&volume, 1500, &content(1500, 1), "again");
+    });
+}
+
+#[test]
 fn many_threads_lose_nothing_and_see_no_mixture() {
     const THREADS: u64 = 8;
     const ROUNDS: u64 = 60;

@@ -68,6 +68,7 @@ pub struct MemoryObjects {
     calls: Mutex<Vec<Call>>,
     keys: bool,
     fault: RwLock<Option<Fault>>,
+    read_fault: RwLock<Option<Fault>>,
 }
 
 impl ObjectImage {
@@ -142,6 +143,7 @@ impl MemoryObjects {
             calls: Mutex::default(),
             keys,
             fault: RwLock::default(),
+            read_fault: RwLock::default(),
         }
     }
 
@@ -171,8 +173,19 @@ impl MemoryObjects {
         *self.fault.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(fault));
     }
 
+    /// From now on, reads of an object fail for which this gives an error.
+    pub fn fail_reads(&self, fault: impl Fn(u64) -> Option<io::ErrorKind> + Send + Sync + 'static) {
+        *self.read_fault.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(fault));
+    }
+
+    fn check_readable(&self, object: u64, operation: Operation) -> Result<(), StoreError> {
+        let fault = self.read_fault.read().unwrap_or_else(PoisonError::into_inner);
+        fault.as_ref().and_then(|fault| fault(object)).map_or(Ok(()), |kind| Err(StoreError::new(operation, kind)))
+    }
+
     /// Nothing fails any more.
     pub fn heal(&self) {
+        *self.read_fault.write().unwrap_or_else(PoisonError::into_inner) = None;
         *self.fault.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -247,6 +260,7 @@ impl Store for MemoryObjects {
             for (object, offset, len) in pieces(range) {
                 let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
                 rest = after;
+                self.check_readable(object, Operation::Read(range))?;
                 self.now.read().unwrap_or_else(PoisonError::into_inner).bytes(object, offset, part);
             }
         }
@@ -300,13 +314,17 @@ impl ObjectStore for MemoryObjects {
     fn read_objects(&self, reads: &mut [ObjectRead<'_>]) {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         for read in reads {
+            let operation = Operation::Read(StoreRange::new(read.object * OBJECT_SIZE, OBJECT_SIZE));
+            read.result = self.check_readable(read.object, operation);
+            if read.result.is_err() {
+                continue;
+            }
             for extent in &mut read.extents {
                 now.bytes(read.object, extent.offset, extent.buf);
             }
             let keys = now.objects.get(&read.object).map(|is| &is.keys);
             let found = |key: &u32| Some((*key, keys?.get(key)?.clone()));
             read.values = read.keys.iter().filter_map(found).collect();
-            read.result = Ok(());
         }
     }
 

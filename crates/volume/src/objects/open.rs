@@ -3,8 +3,11 @@
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use sealdisk_cipher::{VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
-use sealdisk_layout::{JournalTail, LayoutName, MAX_VOLUME_SIZE, ObjectLayout, PAGE_SIZE, SealedPayload, Superblock};
-use sealdisk_store::{ObjectStore, Store};
+use sealdisk_layout::{
+    JournalTail, LayoutName, MAX_VOLUME_SIZE, ObjectLayout, PAGE_SIZE, PackedLayout, SealedPayload, Superblock,
+    ZoneNumber,
+};
+use sealdisk_store::{ObjectStore, ReadExtent, Store};
 use sealdisk_units::ByteRange;
 
 use super::ObjectVolume;
@@ -84,6 +87,10 @@ impl ObjectVolume {
         let tags_before = before.as_ref().map_or(&[][..], |(_, tags)| tags);
         let (map, in_place) =
             ObjectMap::read(&*store, layout.rows(), &metadata, payload.lineage, &[&announced, tags_before]);
+        if !options.read_only {
+            // One that could be read next time may be the page that only the older superblock knows. That must stay.
+            try_unreadable(&*store, &map, layout.rows())?;
+        }
         // After a crash they differ, and closing makes them alike. Not where a zone cannot be read: which page is the
         // right one there may show later.
         let alike = before.as_ref().is_some_and(|(before, tags)| {
@@ -111,6 +118,16 @@ impl ObjectVolume {
             layout,
         })
     }
+}
+
+/// Fails if a zone is unreadable because the store does not give its map page.
+fn try_unreadable(store: &dyn Store, map: &ObjectMap, rows: &PackedLayout) -> Result<(), OpenError> {
+    for (number, _) in map.zones.iter().enumerate().filter(|(_, zone)| zone.is_none()) {
+        let mut page = [0; PAGE_SIZE as usize];
+        let offset = rows.map_page(ZoneNumber(number as u64)).offset;
+        store.read(&mut [ReadExtent { offset, buf: &mut page }])?;
+    }
+    Ok(())
 }
 
 /// Grows a volume, or shrinks it where `force` says that what lies behind the new end may go.
