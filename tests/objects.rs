@@ -393,6 +393,36 @@ fn many_threads_lose_nothing_and_see_no_mixture() {
     }
 }
 
+/// An object may be gone between a look at the map and the read; that is no forgery.
+#[test]
+fn reads_beside_discards_find_zeros_or_content() {
+    for layout in LAYOUTS {
+        let fixture = Fixture::new(CipherName::Aegis256, layout, false, 600 * SECTOR);
+        let volume = fixture.open(fixture.store(fixture.formatted()));
+        let all = ByteRange::checked(0, fixture.size, fixture.size).unwrap();
+        let stop = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut buf = vec![0; 8 * SECTOR_SIZE];
+                    while stop.load(Ordering::Relaxed) == 0 {
+                        read(&volume, 4 * SECTOR, &mut buf).unwrap();
+                        for (sector, lba) in buf.chunks(SECTOR_SIZE).zip(4..) {
+                            assert!(sector.iter().all(|byte| *byte == 0) || sector == content(lba, 1));
+                        }
+                    }
+                });
+            }
+            let written: Vec<u8> = (4..12).flat_map(|lba| content(lba, 1)).collect();
+            for _ in 0..300 {
+                write(&volume, 4 * SECTOR, &written).unwrap();
+                volume.zero(all, Space::Free).unwrap();
+            }
+            stop.store(1, Ordering::Relaxed);
+        });
+    }
+}
+
 #[test]
 fn overwriting_folded_sectors_writes_them_alone() {
     for layout in [LayoutName::Packed, LayoutName::ObjectEnd, LayoutName::Omap] {

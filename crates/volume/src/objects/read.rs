@@ -12,6 +12,9 @@ use super::versions::Version;
 use crate::metadata::seal_cache::SealPage;
 use crate::{ReadRequest, VolumeError};
 
+/// How often a span is read that others write or discard meanwhile.
+const ATTEMPTS: u32 = 8;
+
 /// Neighbouring sectors of one object that are wanted, and where their plaintext goes.
 struct Span<'a> {
     object: ObjectNumber,
@@ -20,6 +23,8 @@ struct Span<'a> {
     buf: &'a mut [u8],
     /// Their slots, as far as they are known.
     slots: Vec<Option<Seal>>,
+    /// What the object had been written before it was looked at.
+    version: Option<Version>,
     /// Which request of the batch wants them.
     request: usize,
     outcome: Option<Result<(), VolumeError>>,
@@ -27,7 +32,7 @@ struct Span<'a> {
 
 impl<'a> Span<'a> {
     fn new(object: ObjectNumber, first: u64, buf: &'a mut [u8], request: usize) -> Self {
-        Self { object, first, buf, slots: Vec::new(), request, outcome: None }
+        Self { object, first, buf, slots: Vec::new(), version: None, request, outcome: None }
     }
 
     fn indices(&self) -> std::ops::Range<u64> {
@@ -38,7 +43,8 @@ impl<'a> Span<'a> {
 /// What is fetched of one object: the seals that its spans need, as far as they are known, and what is missing.
 struct Fetch {
     object: ObjectNumber,
-    version: Version,
+    /// From before anything of it was looked at.
+    version: Option<Version>,
     /// All of it comes from the store at one moment.
     at_once: bool,
     missing_pages: Vec<SealPageNumber>,
@@ -103,26 +109,33 @@ impl ObjectVolume {
     }
 
     fn read_spans(&self, spans: &mut [Span<'_>]) {
-        for span in spans.iter_mut() {
-            match self.exists(span.object) {
-                Ok(true) => {}
-                Ok(false) => {
-                    span.buf.fill(0);
-                    span.outcome = Some(Ok(()));
-                }
-                Err(error) => {
-                    span.buf.fill(0);
-                    span.outcome = Some(Err(error));
+        for attempt in 1..=ATTEMPTS {
+            for span in spans.iter_mut().filter(|span| span.outcome.is_none()) {
+                // From before the map is asked: an object that is there may be gone when it is read.
+                span.version = Some(self.versions.now(span.object));
+                match self.exists(span.object) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        span.buf.fill(0);
+                        span.outcome = Some(Ok(()));
+                    }
+                    Err(error) => {
+                        span.buf.fill(0);
+                        span.outcome = Some(Err(error));
+                    }
                 }
             }
+            // What did not open may have met a write, or a discard. With its seals from the same moment, and with nobody
+            // who wrote meanwhile, there is no doubt.
+            self.read_existing(spans, attempt);
+            if spans.iter().all(|span| span.outcome.is_some()) {
+                return;
+            }
         }
-        self.read_existing(spans, true);
-        // What did not open may have met a write. With its seals from the same moment, there is no doubt.
-        self.read_existing(spans, false);
     }
 
-    /// Reads the spans that have no outcome yet, with seals from memory where those may be used.
-    fn read_existing(&self, spans: &mut [Span<'_>], from_memory: bool) {
+    /// Reads the spans that have no outcome yet; the first time, with seals from memory. After the last there is one.
+    fn read_existing(&self, spans: &mut [Span<'_>], attempt: u32) {
         let mut by_object: BTreeMap<ObjectNumber, Vec<&mut Span<'_>>> = BTreeMap::new();
         for span in spans.iter_mut().filter(|span| span.outcome.is_none()) {
             by_object.entry(span.object).or_default().push(span);
@@ -132,20 +145,19 @@ impl ObjectVolume {
         }
         let mut of_objects: Vec<(Fetch, Vec<&mut Span<'_>>)> = by_object
             .into_iter()
-            .map(|(object, mut spans)| (self.prepare(object, &mut spans, from_memory), spans))
+            .map(|(object, mut spans)| (self.prepare(object, &mut spans, attempt == 1), spans))
             .collect();
         self.fetch(&mut of_objects);
         for (fetch, spans) in of_objects {
-            self.open_fetched(fetch, spans);
+            self.open_fetched(fetch, spans, attempt == ATTEMPTS);
         }
     }
 
     /// What must be fetched of an object.
     fn prepare(&self, object: ObjectNumber, spans: &mut [&mut Span<'_>], from_memory: bool) -> Fetch {
-        let version = self.versions.now(object);
         let mut fetch = Fetch {
             object,
-            version,
+            version: spans.first().and_then(|span| span.version),
             at_once: true,
             missing_pages: Vec::new(),
             missing_keys: Vec::new(),
@@ -233,7 +245,7 @@ impl ObjectVolume {
 
     /// Opens the sectors of an object that have come. What does not open has no outcome yet, unless data and seals came at
     /// once.
-    fn open_fetched(&self, fetch: Fetch, mut spans: Vec<&mut Span<'_>>) {
+    fn open_fetched(&self, fetch: Fetch, mut spans: Vec<&mut Span<'_>>, last: bool) {
         if let Err(error) = fetch.result {
             let mut error = Some(error);
             for span in spans {
@@ -260,10 +272,10 @@ impl ObjectVolume {
                 self.separate(span, buf);
             }
             let opened = self.open_span(span);
-            let sure = self.sealer.is_authenticated() || self.versions.is_still(fetch.object, fetch.version);
+            let alone = span.version.is_some_and(|version| self.versions.is_still(fetch.object, version));
             span.outcome = match opened {
-                Ok(()) if fetch.at_once || sure => Some(Ok(())),
-                Err(lba) if fetch.at_once => Some(Err(self.not_authentic(lba))),
+                Ok(()) if fetch.at_once || alone || self.sealer.is_authenticated() => Some(Ok(())),
+                Err(lba) if last || fetch.at_once && alone => Some(Err(self.not_authentic(lba))),
                 _ => None,
             };
         }
@@ -304,7 +316,7 @@ impl ObjectVolume {
         }
         let mut seals = self.seals();
         // Writers bring memory up to date before they say that they have ended.
-        if !self.versions.is_still(fetch.object, fetch.version) {
+        if !fetch.version.is_some_and(|version| self.versions.is_still(fetch.object, version)) {
             return;
         }
         for (number, page) in fetch.missing_pages.iter().zip(&fetch.loaded) {
