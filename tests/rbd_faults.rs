@@ -7,20 +7,43 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use sealdisk_cipher::CipherName;
+use sealdisk_layout::{LayoutName, Payload, SealedPayload};
 use sealdisk_rados::{Cluster as Connection, Credentials, Image, ImageName, Pool, RbdStore};
 use sealdisk_store::OpenMode;
-use sealdisk_units::{ByteRange, SECTOR_SIZE};
-use sealdisk_volume::{Space, State, Volume, VolumeErrorKind};
+use sealdisk_units::{ByteRange, Lineage, SECTOR_SIZE};
+use sealdisk_volume::{OpenOptions, Space, State, Volume, VolumeErrorKind};
 use support::ceph::{Cluster, Daemon, OSDS, Pool as PoolKind};
 use support::programs::eventually;
-use support::{Fixture, Random, key, open, read, write};
+use support::{Random, key, read, write};
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
 /// Sectors that the load writes, in several objects.
 const SECTORS: u64 = 150;
 
-fn fixture() -> Fixture {
-    Fixture { cipher: CipherName::Aegis256, fold: true, size: 4000 * SECTOR, journal_len: 1 << 20, atomicity: 4096 }
+const SIZE: u64 = 4000 * SECTOR;
+const LAYOUTS: [LayoutName; 4] = [LayoutName::Packed, LayoutName::ObjectEnd, LayoutName::Omap, LayoutName::Unaligned];
+
+fn payload(layout: LayoutName) -> Payload {
+    let lineage = Lineage([3; 16]);
+    Payload::Sealed(SealedPayload { cipher: CipherName::Aegis256, layout, fold: true, lineage, offset: 0 })
+}
+
+fn image(pool: &str, image: &str) -> ImageName {
+    ImageName { pool: pool.into(), namespace: String::new(), image: image.into(), snapshot: None }
+}
+
+/// Makes a volume on a new image.
+fn make(connection: &Arc<Connection>, name: &ImageName, payload: &Payload) -> Arc<RbdStore> {
+    let pool = Pool::open(connection, &name.pool, "").unwrap();
+    Image::create(&pool, &name.image, Volume::object_store_size(payload, SIZE), None).unwrap();
+    let store = Arc::new(RbdStore::open(connection, name, OpenMode::ReadWrite).unwrap());
+    Volume::format(&*store, payload, &key(), SIZE).unwrap();
+    store
+}
+
+fn open(store: &Arc<RbdStore>, payload: &Payload, read_only: bool) -> Volume {
+    let options = OpenOptions { read_only, memory: 4 << 20 };
+    Volume::open(Arc::<RbdStore>::clone(store), "test", payload, &key(), options).unwrap()
 }
 
 fn offset(lba: u64) -> u64 {
@@ -36,16 +59,8 @@ fn content(lba: u64, round: u64) -> Vec<u8> {
     sector
 }
 
-/// The first of the sectors that are written while there is no room, in an object that does not exist yet.
+/// A sector of an object that the load does not touch.
 const FRESH: u64 = 3300;
-
-fn assert_holds_what_is_fresh(volume: &Volume) {
-    let mut sector = vec![0; SECTOR_SIZE];
-    for lba in FRESH..FRESH + 600 {
-        read(volume, lba * SECTOR, &mut sector).unwrap();
-        assert!(sector == content(lba, 9), "sector {lba}");
-    }
-}
 
 /// Rounds that were written, and flushed.
 #[derive(Default)]
@@ -75,73 +90,89 @@ impl Load {
     }
 }
 
+/// A volume of each layout, under load.
+struct Loaded {
+    layout: LayoutName,
+    store: Arc<RbdStore>,
+    volume: Volume,
+    load: Load,
+}
+
 #[test]
-fn whatever_daemon_fails_the_volume_waits_and_loses_nothing() {
+fn whatever_daemon_fails_volumes_wait_and_lose_nothing() {
     let mut cluster = Cluster::start();
     cluster.create_pool("disks", PoolKind::Replicated(2));
-    let fixture = fixture();
     let connection = cluster.connect();
-    let pool = Pool::open(&connection, "disks", "").unwrap();
-    Image::create(&pool, "disk", fixture.layout().store_size(fixture.size), None).unwrap();
-    let name = ImageName { pool: "disks".into(), namespace: String::new(), image: "disk".into(), snapshot: None };
-    let store = Arc::new(RbdStore::open(&connection, &name, OpenMode::ReadWrite).unwrap());
-    Volume::format_with_journal(&*store, &fixture.payload(), &key(), fixture.size, fixture.journal_len).unwrap();
-    let volume = open(store.clone(), &fixture.payload(), false).unwrap();
-    let load = Load::default();
+    let disks = LAYOUTS.map(|layout| {
+        let store = make(&connection, &image("disks", layout.as_str()), &payload(layout));
+        let volume = open(&store, &payload(layout), false);
+        Loaded { layout, store, volume, load: Load::default() }
+    });
     std::thread::scope(|scope| {
-        scope.spawn(|| load.run(&volume));
-        load.goes_on(2);
+        for disk in &disks {
+            scope.spawn(|| disk.load.run(&disk.volume));
+        }
+        let all_go_on = || disks.iter().for_each(|disk| disk.load.goes_on(2));
+        all_go_on();
 
         cluster.server(Daemon::Osd(0)).kill();
         cluster.wait_until_down(0);
-        load.goes_on(2);
+        all_go_on();
         cluster.restart(Daemon::Osd(0));
         cluster.wait_until_healthy();
-        load.goes_on(2);
+        all_go_on();
 
         cluster.server(Daemon::Monitor).kill();
         cluster.restart(Daemon::Monitor);
-        load.goes_on(2);
+        all_go_on();
 
         // Nobody answers for a while: no error, and nothing that has to be tried again.
         (0..OSDS).for_each(|number| cluster.server(Daemon::Osd(number)).pause());
-        let before = load.flushed.load(Ordering::SeqCst);
+        let flushed = || disks.each_ref().map(|disk| disk.load.flushed.load(Ordering::SeqCst));
+        let before = flushed();
         std::thread::sleep(Duration::from_secs(2));
-        assert!(load.flushed.load(Ordering::SeqCst) <= before + 1, "what was flushed would not be there");
+        let after = flushed();
+        assert!(
+            before.iter().zip(after).all(|(before, after)| after <= before + 1),
+            "what was flushed would not be there"
+        );
         (0..OSDS).for_each(|number| cluster.server(Daemon::Osd(number)).resume());
-        load.goes_on(2);
+        all_go_on();
 
-        load.stop.store(true, Ordering::SeqCst);
+        disks.iter().for_each(|disk| disk.load.stop.store(true, Ordering::SeqCst));
     });
-    assert!(matches!(volume.status().state, State::Healthy));
 
     // No room: an error for what needs more, and only for that. Space can be given back all the same.
     cluster.declare_full("disks");
-    write(&volume, FRESH * SECTOR, &content(FRESH, 9)).unwrap();
-    volume.flush().expect("the journal has its room");
-    // More than the journal holds.
-    (FRESH..FRESH + 600).for_each(|lba| write(&volume, lba * SECTOR, &content(lba, 9)).unwrap());
-    assert_eq!(volume.flush().unwrap_err().kind(), VolumeErrorKind::NoSpace);
-    assert_holds_what_is_fresh(&volume);
-    let second = ByteRange::checked(1012 * SECTOR, 1012 * SECTOR, fixture.size).unwrap();
-    volume.zero(second, Space::Free).unwrap();
-    cluster.make_room("disks");
-    volume.flush().unwrap();
-    assert!(matches!(volume.status().state, State::Healthy));
-    let last = load.flushed.load(Ordering::SeqCst);
-    volume.close().unwrap();
-
-    let volume = open(store, &fixture.payload(), false).unwrap();
-    assert_holds_what_is_fresh(&volume);
-    let mut sector = vec![0; SECTOR_SIZE];
-    for lba in 0..SECTORS {
-        read(&volume, offset(lba), &mut sector).unwrap();
-        let discarded = (second.offset()..second.end()).contains(&offset(lba));
-        let expected = if discarded { vec![0; SECTOR_SIZE] } else { content(lba, last) };
-        assert!(sector == expected, "sector {lba}");
+    let second = ByteRange::checked(1012 * SECTOR, 1012 * SECTOR, SIZE).unwrap();
+    for Loaded { layout, volume, .. } in &disks {
+        assert!(matches!(volume.status().state, State::Healthy), "{layout}");
+        let refused = write(volume, FRESH * SECTOR, &content(FRESH, 9)).unwrap_err();
+        assert_eq!(refused.kind(), VolumeErrorKind::NoSpace, "{layout}: {refused}");
+        let mut sector = vec![1; SECTOR_SIZE];
+        read(volume, FRESH * SECTOR, &mut sector).unwrap();
+        assert!(sector.iter().all(|byte| *byte == 0), "{layout}");
+        volume.zero(second, Space::Free).unwrap();
     }
-    assert!(volume.check(&mut |_, _| {}).unwrap().not_authentic.is_empty());
-    volume.close().unwrap();
+    cluster.make_room("disks");
+    for Loaded { layout, store, volume, load } in disks {
+        write(&volume, FRESH * SECTOR, &content(FRESH, 9)).unwrap();
+        assert!(matches!(volume.status().state, State::Healthy), "{layout}");
+        let last = load.flushed.load(Ordering::SeqCst);
+        volume.close().unwrap();
+        let volume = open(&store, &payload(layout), false);
+        let mut sector = vec![0; SECTOR_SIZE];
+        read(&volume, FRESH * SECTOR, &mut sector).unwrap();
+        assert!(sector == content(FRESH, 9), "{layout}");
+        for lba in 0..SECTORS {
+            read(&volume, offset(lba), &mut sector).unwrap();
+            let discarded = (second.offset()..second.end()).contains(&offset(lba));
+            let expected = if discarded { vec![0; SECTOR_SIZE] } else { content(lba, last) };
+            assert!(sector == expected, "{layout}, sector {lba}");
+        }
+        assert!(volume.check(&mut |_, _| {}).unwrap().not_authentic.is_empty(), "{layout}");
+        volume.close().unwrap();
+    }
 }
 
 #[test]
@@ -149,13 +180,9 @@ fn who_may_only_read_is_told_so_when_it_wants_to_write() {
     let cluster = Cluster::shared();
     cluster.create_pool("guests", PoolKind::Replicated(2));
     let admin = cluster.connect();
-    let fixture = fixture();
-    let pool = Pool::open(&admin, "guests", "").unwrap();
-    Image::create(&pool, "disk", fixture.layout().store_size(fixture.size), None).unwrap();
-    let name = ImageName { pool: "guests".into(), namespace: String::new(), image: "disk".into(), snapshot: None };
-    let store = Arc::new(RbdStore::open(&admin, &name, OpenMode::ReadWrite).unwrap());
-    Volume::format_with_journal(&*store, &fixture.payload(), &key(), fixture.size, fixture.journal_len).unwrap();
-    drop(store);
+    let name = image("guests", "disk");
+    let payload = payload(LayoutName::Packed);
+    drop(make(&admin, &name, &payload));
 
     let keyring =
         cluster.create_user("reader", &[("mon", "profile rbd"), ("osd", "profile rbd-read-only pool=guests")]);
@@ -164,7 +191,7 @@ fn who_may_only_read_is_told_so_when_it_wants_to_write() {
     let refused = RbdStore::open(&reader, &name, OpenMode::ReadWrite).err().unwrap().to_string();
     assert!(refused.contains("image disk") && refused.contains("ermi"), "{refused}");
     let store = Arc::new(RbdStore::open(&reader, &name, OpenMode::ReadOnly).unwrap());
-    let volume = support::read_only(store, &fixture.payload()).unwrap();
+    let volume = open(&store, &payload, true);
     let mut sector = vec![1; SECTOR_SIZE];
     read(&volume, 0, &mut sector).unwrap();
     assert!(sector.iter().all(|byte| *byte == 0));

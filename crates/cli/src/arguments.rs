@@ -161,7 +161,7 @@ pub struct Format {
     /// of a sector.
     #[arg(long, short, value_name = "NAME", value_parser = cipher_parser())]
     pub cipher: Option<CipherName>,
-    /// Where seals lie: packed, or length-preserving for aes-256-xts [default: the one that suits the cipher].
+    /// Where seals lie: packed, or length-preserving for aes-256-xts; on Ceph there are others [default: the one that suits the cipher].
     #[arg(long, value_name = "NAME", value_parser = layout_parser())]
     pub layout: Option<LayoutName>,
     /// Let sectors that can be shrunk a little carry their own seal, which saves database pages a second write.

@@ -1,8 +1,11 @@
 //! An ordinary LUKS2 volume: every sector in its place, encrypted as dm-crypt does it. No seals, no journal.
+//!
+//! In a file or on a device, what was never written is noise, as it is to dm-crypt. On Ceph it is zeros, as it is to librbd,
+//! which reads holes as what they are; so discarding gives space back there.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use sealdisk_cipher::{VolumeKey, XtsPlain64};
+use sealdisk_cipher::{VolumeKey, XtsPlain64, is_zero};
 use sealdisk_layout::PlainPayload;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, StoreRange};
@@ -21,6 +24,8 @@ pub(crate) struct PlainVolume {
     sector_size: u64,
     size: u64,
     read_only: bool,
+    /// What the store has no ciphertext for is zeros.
+    holes_are_zeros: bool,
     failed: OnceLock<String>,
     /// Held alone while part of an encryption sector is changed, and together by writers of whole ones.
     partial: RwLock<()>,
@@ -61,6 +66,7 @@ impl PlainVolume {
             offset: payload.offset,
             sector_size: u64::from(payload.sector_size),
             read_only: options.read_only,
+            holes_are_zeros: store.objects().is_some(),
             failed: OnceLock::new(),
             partial: RwLock::new(()),
             store,
@@ -101,8 +107,27 @@ impl PlainVolume {
         buf: &mut [u8],
     ) -> Result<(), VolumeError> {
         read.map_err(|error| self.store_error(error))?;
-        self.cipher.decrypt(range.offset() / 512, buf);
+        self.decrypt(range.offset(), buf);
         Ok(())
+    }
+
+    /// Makes plaintext of whole encryption sectors from this byte of the disk on.
+    fn decrypt(&self, offset: u64, buf: &mut [u8]) {
+        if !self.holes_are_zeros {
+            return self.cipher.decrypt(offset / 512, buf);
+        }
+        let sector = self.sector_size as usize;
+        let mut at = 0;
+        while at < buf.len() {
+            // No ciphertext is all zeros, except once in 2^4096.
+            let hole = is_zero(&buf[at..at + sector]);
+            let same = |other: &usize| is_zero(&buf[*other..*other + sector]) != hole;
+            let end = (at + sector..buf.len()).step_by(sector).find(same).unwrap_or(buf.len());
+            if !hole {
+                self.cipher.decrypt((offset + at as u64) / 512, &mut buf[at..end]);
+            }
+            at = end;
+        }
     }
 
     pub(crate) fn read(&self, batch: &mut [ReadRequest<'_>]) {
@@ -116,7 +141,7 @@ impl PlainVolume {
         for request in batch.iter_mut() {
             request.result = if self.is_aligned(request.range) {
                 let read = if together { Ok(()) } else { self.fetch(request.range, request.buf) };
-                read.map(|()| self.cipher.decrypt(request.range.offset() / 512, request.buf))
+                read.map(|()| self.decrypt(request.range.offset(), request.buf))
             } else {
                 self.read_unaligned(request.range, request.buf)
             };
@@ -132,7 +157,7 @@ impl PlainVolume {
         let around = self.sectors_around(range);
         let mut sectors = zeroize::Zeroizing::new(vec![0; around.len() as usize]);
         self.fetch(around, &mut sectors)?;
-        self.cipher.decrypt(around.offset() / 512, &mut sectors);
+        self.decrypt(around.offset(), &mut sectors);
         let start = (range.offset() - around.offset()) as usize;
         buf.copy_from_slice(&sectors[start..start + buf.len()]);
         Ok(())
@@ -206,7 +231,7 @@ impl PlainVolume {
             let (start, end) = (range.offset().max(part.offset()), range.end().min(part.end()));
             if start > part.offset() || end < part.end() {
                 self.fetch(part, sectors)?;
-                self.cipher.decrypt(part.offset() / 512, sectors);
+                self.decrypt(part.offset(), sectors);
             }
             let source = (start - range.offset()) as usize..(end - range.offset()) as usize;
             sectors[(start - part.offset()) as usize..(end - part.offset()) as usize].copy_from_slice(&buf[source]);
@@ -218,8 +243,24 @@ impl PlainVolume {
         Ok(())
     }
 
-    /// Makes the range read as zeros, by writing them: the cipher has no authentic way to say that nothing is there.
-    pub(crate) fn zero(&self, range: ByteRange, _space: Space) -> Result<(), VolumeError> {
+    /// Makes the range read as zeros: by holes where they are zeros, else by writing them.
+    pub(crate) fn zero(&self, range: ByteRange, space: Space) -> Result<(), VolumeError> {
+        let whole =
+            range.offset().next_multiple_of(self.sector_size)..range.end() / self.sector_size * self.sector_size;
+        if !self.holes_are_zeros || space == Space::Keep || whole.is_empty() {
+            return self.write_zeros(range);
+        }
+        self.check_writable()?;
+        for (start, end) in [(range.offset(), whole.start), (whole.end, range.end())] {
+            let edge = ByteRange::checked(start, end - start, self.size).expect("part of a checked range");
+            self.write_zeros(edge)?;
+        }
+        let _together = self.partial.read().unwrap_or_else(PoisonError::into_inner);
+        let hole = StoreRange::new(self.offset + whole.start, whole.end - whole.start);
+        self.store.zero(hole).map_err(|error| self.store_error(error))
+    }
+
+    fn write_zeros(&self, range: ByteRange) -> Result<(), VolumeError> {
         let zeros = AlignedBuf::new(AT_ONCE.min(range.len() as usize));
         let mut offset = range.offset();
         while offset < range.end() {
@@ -246,7 +287,7 @@ impl PlainVolume {
     }
 
     pub(crate) fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError> {
-        // Even a hole in the store decrypts to noise, so nothing is known to be zero.
+        // In a file, even a hole decrypts to noise; on Ceph, asking would cost as much as reading.
         Ok(vec![Allocation { len: range.len(), hole: false }])
     }
 

@@ -69,7 +69,15 @@ fn exchange(images: &Images, image: &str, format: &str) {
     for (pattern, (offset, len)) in patterns(0x81) {
         nbd(&uri, &format!("h.pwrite(bytes([{pattern}]) * {len}, {offset})\nh.flush()"));
     }
+    // What nobody wrote, and what was discarded, is zeros to both.
+    let zeros = "print(h.pread(65536, 9 << 20) == bytes(65536), h.pread(1024, 512 + (1 << 20)) == bytes(1024))";
+    let (hole, discarded) = ((9 << 20, 65536), ((1 << 20) + 512, 1024));
+    nbd(&uri, "h.trim(4096, 1 << 20)\nh.flush()");
+    assert_eq!(nbd(&uri, zeros), "True True\n", "{image}");
     images.place.ok(&["detach", image]);
+    let zeros = [hole, discarded].map(|(at, len)| format!("read -P 0 {at} {len}"));
+    images.qemu_io(image, format, zeros.into_iter());
+    let patterns = |first: usize| patterns(first).filter(move |(_, place)| *place != discarded);
     images.qemu_io(image, format, patterns(0x81).map(|(pattern, (at, len))| format!("read -P {pattern} {at} {len}")));
 }
 
