@@ -1,14 +1,14 @@
 //! An ordinary LUKS2 volume: every sector in its place, encrypted as dm-crypt does it. No seals, no journal.
 //!
 //! In a file or on a device, what was never written is noise, as it is to dm-crypt. On Ceph it is zeros, as it is to librbd,
-//! which reads holes as what they are; so discarding gives space back there.
+//! which finds no object there; so discarding whole objects gives space back.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use sealdisk_cipher::{VolumeKey, XtsPlain64, is_zero};
 use sealdisk_layout::PlainPayload;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
-use sealdisk_units::{ByteRange, StoreRange};
+use sealdisk_units::{ByteRange, OBJECT_SIZE, StoreRange};
 
 use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
 
@@ -243,20 +243,22 @@ impl PlainVolume {
         Ok(())
     }
 
-    /// Makes the range read as zeros: by holes where they are zeros, else by writing them.
+    /// Makes the range read as zeros: whole objects of a store that has them by removing them, the rest by writing zeros.
+    /// (librbd takes a hole in an object for ciphertext when it reads little of it.)
     pub(crate) fn zero(&self, range: ByteRange, space: Space) -> Result<(), VolumeError> {
-        let whole =
-            range.offset().next_multiple_of(self.sector_size)..range.end() / self.sector_size * self.sector_size;
-        if !self.holes_are_zeros || space == Space::Keep || whole.is_empty() {
+        let (start, end) = (self.offset + range.offset(), self.offset + range.end());
+        let objects = start.next_multiple_of(OBJECT_SIZE)..end / OBJECT_SIZE * OBJECT_SIZE;
+        if !self.holes_are_zeros || space == Space::Keep || objects.is_empty() {
             return self.write_zeros(range);
         }
         self.check_writable()?;
-        for (start, end) in [(range.offset(), whole.start), (whole.end, range.end())] {
-            let edge = ByteRange::checked(start, end - start, self.size).expect("part of a checked range");
+        for (start, end) in [(start, objects.start), (objects.end, end)] {
+            let edge =
+                ByteRange::checked(start - self.offset, end - start, self.size).expect("part of a checked range");
             self.write_zeros(edge)?;
         }
         let _together = self.partial.read().unwrap_or_else(PoisonError::into_inner);
-        let hole = StoreRange::new(self.offset + whole.start, whole.end - whole.start);
+        let hole = StoreRange::new(objects.start, objects.end - objects.start);
         self.store.zero(hole).map_err(|error| self.store_error(error))
     }
 

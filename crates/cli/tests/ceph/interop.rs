@@ -72,7 +72,7 @@ fn exchange(images: &Images, image: &str, format: &str) {
     // What nobody wrote, and what was discarded, is zeros to both.
     let zeros = "print(h.pread(65536, 9 << 20) == bytes(65536), h.pread(1024, 512 + (1 << 20)) == bytes(1024))";
     let (hole, discarded) = ((9 << 20, 65536), ((1 << 20) + 512, 1024));
-    nbd(&uri, "h.trim(4096, 1 << 20)\nh.flush()");
+    nbd(&uri, "h.trim(4096, 1 << 20)\nh.pwrite(b'x' * 65536, 9 << 20)\nh.trim(9 << 20, 7 << 20)\nh.flush()");
     assert_eq!(nbd(&uri, zeros), "True True\n", "{image}");
     images.place.ok(&["detach", image]);
     let zeros = [hole, discarded].map(|(at, len)| format!("read -P 0 {at} {len}"));
