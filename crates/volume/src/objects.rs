@@ -26,9 +26,9 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sealdisk_cipher::{FreshNonce, MetadataCipher, Nonces, SectorSealer, SuperblockMac};
-use sealdisk_layout::{ObjectLayout, ObjectNumber};
+use sealdisk_layout::{ObjectLayout, ObjectNumber, PackedLayout};
 use sealdisk_store::{ObjectStore, Store, StoreError};
-use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
+use sealdisk_units::{Lba, Lineage};
 
 use crate::VolumeError;
 use crate::metadata::object_map::{ObjectMap, UnreadableZone};
@@ -38,7 +38,7 @@ use turns::Turns;
 use versions::Versions;
 
 pub(crate) use forms::sector_forms;
-pub(crate) use open::{format, resize};
+pub(crate) use open::format;
 
 /// An open volume.
 pub(crate) struct ObjectVolume {
@@ -84,6 +84,11 @@ impl ObjectVolume {
         self.map().count()
     }
 
+    /// Where superblock, zones and objects lie.
+    pub(crate) fn rows(&self) -> &PackedLayout {
+        self.layout.rows()
+    }
+
     /// What holds the volume's bytes.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
@@ -91,14 +96,7 @@ impl ObjectVolume {
 
     /// How many bytes from `offset` on lie in objects that do not exist.
     pub(crate) fn absent_bytes(&self, offset: u64) -> u64 {
-        let map = self.map();
-        let rows = self.layout.rows();
-        let mut object = rows.object_of(Lba(offset / SECTOR_SIZE as u64));
-        while object.0 < rows.object_count(self.size) && matches!(map.exists(rows, object), Ok(false)) {
-            object.0 += 1;
-        }
-        let end = rows.sectors_of(object).first().0 * SECTOR_SIZE as u64;
-        end.min(self.size).saturating_sub(offset)
+        self.map().absent_bytes(self.layout.rows(), self.size, offset)
     }
 
     /// What was answered is durable. But whoever has lost the store must not be told that all is well.

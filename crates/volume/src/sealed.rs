@@ -19,7 +19,6 @@ mod open;
 mod page_pool;
 mod read;
 mod recovery;
-mod resize;
 mod short_read;
 mod write;
 mod write_back;
@@ -44,7 +43,6 @@ use write_back::{Waiting, WriteBack};
 pub(crate) use format::{format, journal_len_for};
 pub use inspect::SectorForms;
 pub(crate) use inspect::{inspect, sector_forms};
-pub(crate) use resize::resize;
 pub(crate) use short_read::{Begun, ShortRead};
 
 /// Stripes of sector versions: enough that unrelated sectors seldom share one.
@@ -145,14 +143,7 @@ impl SealedVolume {
         if self.waiting() > 0 {
             return 0;
         }
-        let map = self.map();
-        let sector = Lba(offset / SECTOR_SIZE as u64);
-        let mut object = self.layout.object_of(sector);
-        while object.0 < self.layout.object_count(self.size) && matches!(map.exists(&self.layout, object), Ok(false)) {
-            object.0 += 1;
-        }
-        let end = self.layout.sectors_of(object).first().0 * SECTOR_SIZE as u64;
-        end.min(self.size).saturating_sub(offset)
+        self.map().absent_bytes(&self.layout, self.size, offset)
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -192,6 +183,11 @@ impl SealedVolume {
 
     fn not_authentic(&self, sector: Lba) -> VolumeError {
         VolumeError::NotAuthentic { volume: self.name.clone(), sector }
+    }
+
+    /// Where superblock, journal, zones and objects lie.
+    pub(crate) fn rows(&self) -> &PackedLayout {
+        &self.layout
     }
 
     /// What holds the volume's bytes.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use sealdisk_cipher::VolumeKey;
-use sealdisk_layout::{ObjectLayout, PackedLayout, Payload, SealedPayload};
+use sealdisk_layout::{MAX_VOLUME_SIZE, ObjectLayout, PackedLayout, Payload, SealedPayload};
 use sealdisk_store::Store;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 
 use crate::keeper::Keeper;
 use crate::kind::{Kind, whichever};
+use crate::metadata::size::change_size;
 use crate::objects::{self, ObjectVolume};
 use crate::plain::{self, PlainVolume};
 use crate::sealed::{self, SealedVolume, SectorForms};
@@ -328,12 +329,42 @@ impl Volume {
         force: bool,
     ) -> Result<(), OpenError> {
         match payload {
-            Payload::Sealed(sealed) => match lies_on(&*store, sealed)? {
-                Ground::Objects => objects::resize(store, name, sealed, key, size, force),
-                Ground::Bytes => sealed::resize(store, name, sealed, key, size, force),
-            },
+            Payload::Sealed(sealed) => Self::resize_sealed(store, name, sealed, key, size, force),
             Payload::Plain(plain) => plain::resize(&*store, plain, size, force),
         }
+    }
+
+    /// The superblock alone says how large the disk is, and it changes last: a crash before that leaves the old size, with
+    /// (when shrinking) the end of the disk already zero.
+    fn resize_sealed(
+        store: Arc<dyn Store>,
+        name: &str,
+        payload: &SealedPayload,
+        key: &VolumeKey,
+        size: u64,
+        force: bool,
+    ) -> Result<(), OpenError> {
+        if size > MAX_VOLUME_SIZE {
+            return Err(OpenError::TooLarge { size });
+        }
+        // Opening puts a journal in place; closing leaves it empty.
+        let options = OpenOptions::default();
+        let volume = Self::open(Arc::clone(&store), name, &Payload::Sealed(*payload), key, options)?;
+        let old = volume.size();
+        if size < old {
+            if !force {
+                return Err(OpenError::ShrinkNeedsForce { from: old, to: size });
+            }
+            let end = ByteRange::checked(size, old - size, old).expect("the end of the disk");
+            volume.zero(end, Space::Free).map_err(OpenError::Recovery)?;
+        }
+        let layout = match &*volume.kind {
+            Kind::Sealed(sealed) => *sealed.rows(),
+            Kind::Objects(objects) => *objects.rows(),
+            Kind::Plain(_) => unreachable!("a sealed payload was opened"),
+        };
+        volume.close().map_err(OpenError::Recovery)?;
+        change_size(&*store, payload, key, &layout, old, size)
     }
 
     /// What can be told without the key.

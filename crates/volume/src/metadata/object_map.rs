@@ -3,7 +3,7 @@
 use sealdisk_cipher::MetadataCipher;
 use sealdisk_layout::{MapTag, ObjectNumber, PackedLayout, ZoneMap, ZoneNumber};
 use sealdisk_store::{AlignedBuf, ReadExtent, Store};
-use sealdisk_units::Lineage;
+use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
 
 use super::seal_cache::SealPage;
 
@@ -48,6 +48,16 @@ impl ObjectMap {
             Some(Some(zone)) => Ok(zone.exists(object)),
             _ => Err(UnreadableZone),
         }
+    }
+
+    /// How many bytes of a disk of `size` bytes, from `offset` on, lie in objects that do not exist.
+    pub(crate) fn absent_bytes(&self, layout: &PackedLayout, size: u64, offset: u64) -> u64 {
+        let mut object = layout.object_of(Lba(offset / SECTOR_SIZE as u64));
+        while object.0 < layout.object_count(size) && matches!(self.exists(layout, object), Ok(false)) {
+            object.0 += 1;
+        }
+        let end = layout.sectors_of(object).first().0 * SECTOR_SIZE as u64;
+        end.min(size).saturating_sub(offset)
     }
 
     pub(crate) fn count(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Making, opening and resizing a volume without a journal.
+//! Making and opening a volume without a journal.
 
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
@@ -8,7 +8,6 @@ use sealdisk_layout::{
     ZoneNumber,
 };
 use sealdisk_store::{ObjectStore, ReadExtent, Store};
-use sealdisk_units::ByteRange;
 
 use super::ObjectVolume;
 use super::roots::Roots;
@@ -17,10 +16,9 @@ use super::versions::Versions;
 use crate::metadata::key_context::{description, key_context};
 use crate::metadata::object_map::ObjectMap;
 use crate::metadata::seal_cache::SealCache;
-use crate::metadata::size::change_size;
 use crate::metadata::superblocks::{read_superblocks, write_superblock};
 use crate::metadata::zones::write_empty_zones;
-use crate::{OpenError, OpenOptions, Space};
+use crate::{OpenError, OpenOptions};
 
 /// There is no frame before the first one, and there will be none.
 const NO_JOURNAL: JournalTail = JournalTail { sequence: 1, position: 0, previous_tag: [0; 16], previous_position: 0 };
@@ -128,30 +126,4 @@ fn try_unreadable(store: &dyn Store, map: &ObjectMap, rows: &PackedLayout) -> Re
         store.read(&mut [ReadExtent { offset, buf: &mut page }])?;
     }
     Ok(())
-}
-
-/// Grows a volume, or shrinks it where `force` says that what lies behind the new end may go.
-pub(crate) fn resize(
-    store: Arc<dyn Store>,
-    name: &str,
-    payload: &SealedPayload,
-    key: &VolumeKey,
-    size: u64,
-    force: bool,
-) -> Result<(), OpenError> {
-    if size > MAX_VOLUME_SIZE {
-        return Err(OpenError::TooLarge { size });
-    }
-    let volume = ObjectVolume::open(Arc::clone(&store), name, payload, key, OpenOptions::default())?;
-    let old = volume.size();
-    if size < old {
-        if !force {
-            return Err(OpenError::ShrinkNeedsForce { from: old, to: size });
-        }
-        let end =
-            ByteRange::checked(size, old - size, old).map_err(|error| OpenError::BadPayload(error.to_string()))?;
-        volume.zero(end, Space::Free).map_err(OpenError::Recovery)?;
-    }
-    volume.close().map_err(OpenError::Recovery)?;
-    change_size(&*store, payload, key, volume.layout.rows(), old, size)
 }

@@ -44,14 +44,13 @@ impl ObjectVolume {
             tags[zone.0 as usize] = MapTag::of(page, self.metadata.seal_len());
         }
         self.announce(&mut roots, tags)?;
-        let pages: Vec<_> = zones
+        let mut pages: Vec<_> = zones
             .iter()
             .map(|(zone, _, page)| {
                 let object = self.layout.rows().map_page(*zone).offset / OBJECT_SIZE;
                 ObjectWrite::new(object, vec![Step::Write(WriteExtent { offset: 0, buf: &page[..] })])
             })
             .collect();
-        let mut pages = pages;
         self.objects().write_objects(&mut pages);
         let mut outcome = Ok(());
         let results: Vec<_> = pages.into_iter().map(|page| page.result).collect();
