@@ -8,6 +8,7 @@ use crate::ReadRequest;
 use crate::objects::ObjectVolume;
 use crate::plain::PlainVolume;
 use crate::sealed::SealedVolume;
+use crate::standing::Standing;
 
 /// A volume of any kind, as those see it who must tell them apart.
 pub(crate) enum Kind {
@@ -32,6 +33,11 @@ macro_rules! whichever {
 pub(crate) use whichever;
 
 impl Kind {
+    /// Whether it takes writes, and if not, why.
+    pub(crate) fn standing(&self) -> &Standing {
+        whichever!(self, volume => volume.standing())
+    }
+
     /// What holds the volume's bytes.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         whichever!(self, volume => volume.store())

@@ -11,6 +11,7 @@ mod plain;
 mod read_queue;
 mod request;
 mod sealed;
+mod standing;
 mod volume;
 
 #[cfg(fuzzing)]

@@ -23,16 +23,17 @@ mod turns;
 mod versions;
 mod write;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sealdisk_cipher::{FreshNonce, MetadataCipher, Nonces, SectorSealer, SuperblockMac};
+use sealdisk_cipher::{MetadataCipher, SectorSealer, SuperblockMac};
 use sealdisk_layout::{ObjectLayout, ObjectNumber, PackedLayout};
-use sealdisk_store::{ObjectStore, Store, StoreError};
-use sealdisk_units::{Lba, Lineage};
+use sealdisk_store::{ObjectStore, Store};
+use sealdisk_units::Lineage;
 
 use crate::VolumeError;
 use crate::metadata::object_map::{ObjectMap, UnreadableZone};
 use crate::metadata::seal_cache::SealCache;
+use crate::standing::Standing;
 use roots::Roots;
 use turns::Turns;
 use versions::Versions;
@@ -42,7 +43,7 @@ pub(crate) use open::format;
 
 /// An open volume.
 pub(crate) struct ObjectVolume {
-    name: String,
+    standing: Standing,
     store: Arc<dyn Store>,
     layout: ObjectLayout,
     lineage: Lineage,
@@ -50,28 +51,21 @@ pub(crate) struct ObjectVolume {
     metadata: MetadataCipher,
     superblock_mac: SuperblockMac,
     size: u64,
-    read_only: bool,
     turns: Turns,
     roots: Mutex<Roots>,
     map: RwLock<ObjectMap>,
     seals: Mutex<SealCache>,
     versions: Versions,
-    /// Why the volume takes no more writes.
-    failed: OnceLock<String>,
 }
 
 impl ObjectVolume {
+    /// Whether it takes writes, and if not, why.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     pub(crate) fn size(&self) -> u64 {
         self.size
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    /// Why the volume takes no more writes, if it does not.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failed.get().map(String::as_str)
     }
 
     /// What runs the cipher on this machine.
@@ -101,11 +95,11 @@ impl ObjectVolume {
 
     /// What was answered is durable. But whoever has lost the store must not be told that all is well.
     pub(crate) fn flush(&self) -> Result<(), VolumeError> {
-        if self.read_only {
+        if self.standing.is_read_only() {
             return Ok(());
         }
-        self.check_writable()?;
-        self.store.sync().map_err(|error| self.store_error(error))
+        self.standing.check_writable()?;
+        self.store.sync().map_err(|error| self.standing.store_error(error))
     }
 
     fn objects(&self) -> &dyn ObjectStore {
@@ -114,7 +108,7 @@ impl ObjectVolume {
 
     fn exists(&self, object: ObjectNumber) -> Result<bool, VolumeError> {
         let exists = self.map().exists(self.layout.rows(), object);
-        exists.map_err(|UnreadableZone| self.not_authentic(self.layout.lba_of(object, 0)))
+        exists.map_err(|UnreadableZone| self.standing.not_authentic(self.layout.lba_of(object, 0)))
     }
 
     fn map(&self) -> RwLockReadGuard<'_, ObjectMap> {
@@ -131,35 +125,5 @@ impl ObjectVolume {
 
     fn roots(&self) -> MutexGuard<'_, Roots> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn draw_nonces(&self, count: usize) -> Result<impl Iterator<Item = FreshNonce> + use<>, VolumeError> {
-        Nonces::draw(count).map_err(|source| VolumeError::NoRandomness { volume: self.name.clone(), source })
-    }
-
-    fn store_error(&self, source: StoreError) -> VolumeError {
-        if source.is_final() {
-            let _ = self.failed.set(source.to_string());
-        }
-        VolumeError::Store { volume: self.name.clone(), source }
-    }
-
-    fn unreadable(&self, sector: Lba, source: StoreError) -> VolumeError {
-        VolumeError::Unreadable { volume: self.name.clone(), sector, source }
-    }
-
-    fn not_authentic(&self, sector: Lba) -> VolumeError {
-        VolumeError::NotAuthentic { volume: self.name.clone(), sector }
-    }
-
-    /// Whether writes are taken at all.
-    fn check_writable(&self) -> Result<(), VolumeError> {
-        if self.read_only {
-            return Err(VolumeError::ReadOnly { volume: self.name.clone() });
-        }
-        match self.failed.get() {
-            Some(reason) => Err(VolumeError::Failed { volume: self.name.clone(), reason: reason.clone() }),
-            None => Ok(()),
-        }
     }
 }

@@ -3,13 +3,14 @@
 //! In a file or on a device, what was never written is noise, as it is to dm-crypt. On Ceph it is zeros, as it is to librbd,
 //! which finds no object there; so discarding whole objects gives space back.
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sealdisk_cipher::{VolumeKey, XtsPlain64, is_zero};
 use sealdisk_layout::PlainPayload;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, OBJECT_SIZE, StoreRange};
 
+use crate::standing::Standing;
 use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
 
 /// Bytes that are encrypted before they are handed to the store.
@@ -17,16 +18,14 @@ const AT_ONCE: usize = 1 << 20;
 
 /// An open LUKS2 volume.
 pub(crate) struct PlainVolume {
-    name: String,
+    standing: Standing,
     store: Arc<dyn Store>,
     cipher: XtsPlain64,
     offset: u64,
     sector_size: u64,
     size: u64,
-    read_only: bool,
     /// What the store has no ciphertext for is zeros.
     holes_are_zeros: bool,
-    failed: OnceLock<String>,
     /// Held alone while part of an encryption sector is changed, and together by writers of whole ones.
     partial: RwLock<()>,
 }
@@ -60,29 +59,24 @@ impl PlainVolume {
         let cipher = XtsPlain64::new(key, payload.sector_size, payload.iv_tweak)
             .map_err(|error| OpenError::BadPayload(error.to_string()))?;
         Ok(Self {
-            name: name.to_owned(),
+            standing: Standing::new(name, options.read_only),
             size: size_of_payload(&*store, payload)?,
             cipher,
             offset: payload.offset,
             sector_size: u64::from(payload.sector_size),
-            read_only: options.read_only,
             holes_are_zeros: store.objects().is_some(),
-            failed: OnceLock::new(),
             partial: RwLock::new(()),
             store,
         })
     }
 
+    /// Whether it takes writes, and if not, why.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     pub(crate) fn size(&self) -> u64 {
         self.size
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failed.get().map(String::as_str)
     }
 
     pub(crate) fn implementation(&self) -> &'static str {
@@ -106,7 +100,7 @@ impl PlainVolume {
         read: Result<(), StoreError>,
         buf: &mut [u8],
     ) -> Result<(), VolumeError> {
-        read.map_err(|error| self.store_error(error))?;
+        read.map_err(|error| self.standing.store_error(error))?;
         self.decrypt(range.offset(), buf);
         Ok(())
     }
@@ -150,7 +144,7 @@ impl PlainVolume {
 
     fn fetch(&self, range: ByteRange, buf: &mut [u8]) -> Result<(), VolumeError> {
         let mut extent = [ReadExtent { offset: self.offset + range.offset(), buf }];
-        self.store.read(&mut extent).map_err(|error| self.store_error(error))
+        self.store.read(&mut extent).map_err(|error| self.standing.store_error(error))
     }
 
     fn read_unaligned(&self, range: ByteRange, buf: &mut [u8]) -> Result<(), VolumeError> {
@@ -169,7 +163,7 @@ impl PlainVolume {
         let mut held = 0;
         for index in 0..batch.len() {
             let (range, buf) = (batch[index].range, batch[index].buf);
-            batch[index].result = self.check_writable();
+            batch[index].result = self.standing.check_writable();
             if batch[index].result.is_err() || range.is_empty() {
                 continue;
             }
@@ -207,7 +201,7 @@ impl PlainVolume {
         if !(apart && self.store.write(&extents).is_ok()) {
             for (index, at) in pending.iter() {
                 let written = self.store.write(std::slice::from_ref(&extents[*at]));
-                batch[*index].result = written.map_err(|error| self.store_error(error));
+                batch[*index].result = written.map_err(|error| self.standing.store_error(error));
             }
         }
         drop(together);
@@ -237,7 +231,7 @@ impl PlainVolume {
             sectors[(start - part.offset()) as usize..(end - part.offset()) as usize].copy_from_slice(&buf[source]);
             self.cipher.encrypt(part.offset() / 512, sectors);
             let extent = WriteExtent { offset: self.offset + part.offset(), buf: sectors };
-            self.store.write(&[extent]).map_err(|error| self.store_error(error))?;
+            self.store.write(&[extent]).map_err(|error| self.standing.store_error(error))?;
             offset = part.end();
         }
         Ok(())
@@ -251,7 +245,7 @@ impl PlainVolume {
         if !self.holes_are_zeros || space == Space::Keep || objects.is_empty() {
             return self.write_zeros(range);
         }
-        self.check_writable()?;
+        self.standing.check_writable()?;
         for (start, end) in [(start, objects.start), (objects.end, end)] {
             let edge =
                 ByteRange::checked(start - self.offset, end - start, self.size).expect("part of a checked range");
@@ -259,7 +253,7 @@ impl PlainVolume {
         }
         let _together = self.partial.read().unwrap_or_else(PoisonError::into_inner);
         let hole = StoreRange::new(objects.start, objects.end - objects.start);
-        self.store.zero(hole).map_err(|error| self.store_error(error))
+        self.store.zero(hole).map_err(|error| self.standing.store_error(error))
     }
 
     fn write_zeros(&self, range: ByteRange) -> Result<(), VolumeError> {
@@ -278,14 +272,11 @@ impl PlainVolume {
     }
 
     pub(crate) fn flush(&self) -> Result<(), VolumeError> {
-        if self.read_only {
+        if self.standing.is_read_only() {
             return Ok(());
         }
-        self.check_writable()?;
-        self.store.sync().map_err(|source| {
-            let _ = self.failed.set(source.to_string());
-            self.store_error(source)
-        })
+        self.standing.check_writable()?;
+        self.store.sync().map_err(|error| self.standing.final_store_error(error))
     }
 
     pub(crate) fn allocation(&self, range: ByteRange) -> Result<Vec<Allocation>, VolumeError> {
@@ -301,23 +292,6 @@ impl PlainVolume {
         let start = range.offset() / self.sector_size * self.sector_size;
         let end = range.end().next_multiple_of(self.sector_size);
         ByteRange::checked(start, end - start, self.size).expect("the disk is made of whole encryption sectors")
-    }
-
-    fn check_writable(&self) -> Result<(), VolumeError> {
-        if self.read_only {
-            return Err(VolumeError::ReadOnly { volume: self.name.clone() });
-        }
-        match self.failed.get() {
-            Some(reason) => Err(VolumeError::Failed { volume: self.name.clone(), reason: reason.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    fn store_error(&self, source: StoreError) -> VolumeError {
-        if source.is_final() {
-            let _ = self.failed.set(source.to_string());
-        }
-        VolumeError::Store { volume: self.name.clone(), source }
     }
 }
 

@@ -27,9 +27,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sealdisk_cipher::{FreshNonce, Nonces, SectorSealer, SuperblockMac};
+use sealdisk_cipher::{SectorSealer, SuperblockMac};
 use sealdisk_layout::{MapTag, PAGE_SIZE, PackedLayout, Superblock, ZoneNumber};
-use sealdisk_store::{Store, StoreError};
+use sealdisk_store::Store;
 use sealdisk_units::{Lba, SECTOR_SIZE};
 
 use crate::VolumeError;
@@ -37,6 +37,7 @@ use crate::journal::frame::FrameCodec;
 use crate::journal::ring::Ring;
 use crate::metadata::object_map::{ObjectMap, UnreadableZone};
 use crate::metadata::seal_cache::SealCache;
+use crate::standing::Standing;
 use page_pool::PagePool;
 use write_back::{Waiting, WriteBack};
 
@@ -50,14 +51,13 @@ const VERSION_STRIPES: usize = 1024;
 
 /// An open sealed volume.
 pub(crate) struct SealedVolume {
-    name: String,
+    standing: Standing,
     store: Arc<dyn Store>,
     layout: PackedLayout,
     sealer: SectorSealer,
     codec: FrameCodec,
     superblock_mac: SuperblockMac,
     size: u64,
-    read_only: bool,
     pool: Arc<PagePool>,
     log: Mutex<Log>,
     map: RwLock<ObjectMap>,
@@ -69,8 +69,6 @@ pub(crate) struct SealedVolume {
     versions: Vec<AtomicU64>,
     /// Whether a checkpoint would be welcome.
     journal_half_full: AtomicBool,
-    /// Why the volume takes no more writes.
-    failed: OnceLock<String>,
     /// What is known to be missing of a volume that was opened read-only all the same.
     damage: OnceLock<String>,
 }
@@ -105,17 +103,13 @@ struct MapPage {
 }
 
 impl SealedVolume {
+    /// Whether it takes writes, and if not, why.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     pub(crate) fn size(&self) -> u64 {
         self.size
-    }
-
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    /// Why the volume takes no more writes, if it does not.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failed.get().map(String::as_str)
     }
 
     /// What is known to be missing.
@@ -170,21 +164,6 @@ impl SealedVolume {
         &self.versions[lba.0 as usize % VERSION_STRIPES]
     }
 
-    fn draw_nonces(&self, count: usize) -> Result<impl Iterator<Item = FreshNonce> + use<>, VolumeError> {
-        Nonces::draw(count).map_err(|source| VolumeError::NoRandomness { volume: self.name.clone(), source })
-    }
-
-    fn store_error(&self, source: StoreError) -> VolumeError {
-        if source.is_final() {
-            let _ = self.failed.set(source.to_string());
-        }
-        VolumeError::Store { volume: self.name.clone(), source }
-    }
-
-    fn not_authentic(&self, sector: Lba) -> VolumeError {
-        VolumeError::NotAuthentic { volume: self.name.clone(), sector }
-    }
-
     /// Where superblock, journal, zones and objects lie.
     pub(crate) fn rows(&self) -> &PackedLayout {
         &self.layout
@@ -195,25 +174,11 @@ impl SealedVolume {
         &self.store
     }
 
-    /// Whether writes are taken at all.
-    fn check_writable(&self) -> Result<(), VolumeError> {
-        if self.read_only {
-            return Err(VolumeError::ReadOnly { volume: self.name.clone() });
-        }
-        match self.failed.get() {
-            Some(reason) => Err(VolumeError::Failed { volume: self.name.clone(), reason: reason.clone() }),
-            None => Ok(()),
-        }
-    }
-
     /// Syncs the store. A failure is final: nothing that was written since the last good sync can be trusted to be there,
     /// and no later sync can be trusted to say so.
     fn sync(&self) -> Result<(), VolumeError> {
-        self.check_writable()?;
-        self.store.sync().map_err(|source| {
-            let _ = self.failed.set(source.to_string());
-            self.store_error(source)
-        })
+        self.standing.check_writable()?;
+        self.store.sync().map_err(|error| self.standing.final_store_error(error))
     }
 }
 

@@ -152,7 +152,7 @@ impl Volume {
     /// Starts a thread that writes in the background what waits in memory. Without it, everything happens within the
     /// calls of clients.
     pub fn start_background(&mut self) {
-        if self.keeper.is_none() && matches!(&*self.kind, Kind::Sealed(sealed) if !sealed.is_read_only()) {
+        if self.keeper.is_none() && matches!(&*self.kind, Kind::Sealed(_)) && !self.is_read_only() {
             self.keeper = Some(Keeper::start(self.kind.clone()));
         }
     }
@@ -183,7 +183,7 @@ impl Volume {
 
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
-        whichever!(&*self.kind, volume => volume.is_read_only())
+        self.kind.standing().is_read_only()
     }
 
     /// Serves a batch of reads; each request's `result` says how it went.
@@ -248,20 +248,18 @@ impl Volume {
 
     /// How the volume is.
     pub fn status(&self) -> Status {
-        let (failure, read_only, implementation, waiting_sectors, objects) = match &*self.kind {
-            Kind::Plain(v) => (v.failure(), v.is_read_only(), v.implementation(), 0, None),
-            Kind::Sealed(v) => (v.failure(), v.is_read_only(), v.implementation(), v.waiting(), Some(v.object_count())),
-            Kind::Objects(v) => (v.failure(), v.is_read_only(), v.implementation(), 0, Some(v.object_count())),
-        };
-        let state = match failure {
+        let standing = self.kind.standing();
+        let state = match standing.failure() {
             Some(reason) => State::Failed(reason.to_owned()),
-            None if read_only => State::ReadOnly,
+            None if standing.is_read_only() => State::ReadOnly,
             None => State::Healthy,
         };
-        let damage = match &*self.kind {
-            Kind::Plain(_) | Kind::Objects(_) => None,
-            Kind::Sealed(v) => v.damage().map(str::to_owned),
+        let (waiting_sectors, objects, damage) = match &*self.kind {
+            Kind::Plain(_) => (0, None, None),
+            Kind::Sealed(v) => (v.waiting(), Some(v.object_count()), v.damage().map(str::to_owned)),
+            Kind::Objects(v) => (0, Some(v.object_count()), None),
         };
+        let implementation = whichever!(&*self.kind, volume => volume.implementation());
         Status { state, implementation, waiting_sectors, objects, damage }
     }
 

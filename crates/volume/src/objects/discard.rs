@@ -15,7 +15,7 @@ const AT_ONCE: usize = 1024;
 impl ObjectVolume {
     /// Makes the range read as zeros. Space cannot be kept: Ceph has none to reserve.
     pub(crate) fn zero(&self, range: ByteRange, _space: Space) -> Result<(), VolumeError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let rows = self.layout.rows();
         let mut changes = Vec::new();
         for piece in range.ragged_pieces() {

@@ -1,6 +1,6 @@
 //! Making and opening a volume without a journal.
 
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use sealdisk_cipher::{VolumeKey, metadata_cipher, sector_sealer, superblock_mac};
 use sealdisk_layout::{
@@ -18,6 +18,7 @@ use crate::metadata::object_map::ObjectMap;
 use crate::metadata::seal_cache::SealCache;
 use crate::metadata::superblocks::{read_superblocks, write_superblock};
 use crate::metadata::zones::write_empty_zones;
+use crate::standing::Standing;
 use crate::{OpenError, OpenOptions};
 
 /// There is no frame before the first one, and there will be none.
@@ -98,20 +99,18 @@ impl ObjectVolume {
         let untouched = alike || map.zones.iter().any(Option::is_none);
         let roots = Roots { superblock, announced, in_place, untouched };
         Ok(Self {
-            name: name.to_owned(),
+            standing: Standing::new(name, options.read_only),
             sealer: sector_sealer(key, &context, payload.fold),
             lineage: payload.lineage,
             superblock_mac,
             metadata,
             size: superblock.size,
-            read_only: options.read_only,
             turns: Turns::default(),
             roots: Mutex::new(roots),
             map: RwLock::new(map),
             // Half of the memory; the rest is for requests in progress.
             seals: Mutex::new(SealCache::new(options.memory / 2 / PAGE_SIZE as usize)),
             versions: Versions::new(),
-            failed: OnceLock::new(),
             store,
             layout,
         })

@@ -49,7 +49,7 @@ impl ObjectVolume {
                 Ok(()) => self.adopt(turn, plan),
                 Err(error) => {
                     // What was in memory may no longer be what is there, if the error is a final one.
-                    end(turn, Err(Arc::new(self.store_error(error))));
+                    end(turn, Err(Arc::new(self.standing.store_error(error))));
                 }
             }
         }
@@ -90,7 +90,7 @@ impl ObjectVolume {
             self.seals().forget(turn.object.0 * pages..(turn.object.0 + 1) * pages);
             // It is gone, even if its space is not.
             if let Err(error) = removal.result {
-                end(turn, Err(Arc::new(self.store_error(error))));
+                end(turn, Err(Arc::new(self.standing.store_error(error))));
             }
         }
         for turn in turns {

@@ -84,7 +84,7 @@ impl ObjectVolume {
     /// Pages of an object in which every sector is zero.
     fn zero_pages(&self, object: ObjectNumber) -> Result<Pages, VolumeError> {
         let rows = self.layout.rows();
-        let mut nonces = self.draw_nonces(rows.sectors_per_object() as usize)?;
+        let mut nonces = self.standing.draw_nonces(rows.sectors_per_object() as usize)?;
         let pages = rows.seal_pages_of(object).map(|number| {
             let mut page = Box::new([0; size_of::<SealPage>()]);
             for (index, nonce) in self.layout.indices_of_page(number).zip(&mut nonces) {
@@ -127,7 +127,7 @@ impl ObjectVolume {
             let mut reads = [read];
             self.objects().read_objects(&mut reads);
             let [read] = reads;
-            read.result.map_err(|error| self.store_error(error))?;
+            read.result.map_err(|error| self.standing.store_error(error))?;
             pages.extend(missing.into_iter().zip(loaded));
         }
         Ok(pages)
@@ -144,7 +144,7 @@ impl ObjectVolume {
     fn set_slots(&self, plan: &mut Plan<'_>, contents: &Contents<'_>) -> Result<(), VolumeError> {
         let slots = self.new_slots(plan, contents);
         let without_nonce = |(_, slot): &&(u64, NewSlot)| !matches!(slot, NewSlot::Seal(_));
-        let mut nonces = self.draw_nonces(slots.iter().filter(without_nonce).count())?;
+        let mut nonces = self.standing.draw_nonces(slots.iter().filter(without_nonce).count())?;
         for (index, slot) in &slots {
             let lba = self.layout.lba_of(plan.object, *index);
             let mut nonce = || nonces.next().expect("one for each that needs one");

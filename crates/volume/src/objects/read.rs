@@ -255,7 +255,7 @@ impl ObjectVolume {
                         std::io::Error::other("another sector's read failed"),
                     )
                 });
-                span.outcome = Some(Err(self.unreadable(self.layout.lba_of(fetch.object, span.first), error)));
+                span.outcome = Some(Err(self.standing.unreadable(self.layout.lba_of(fetch.object, span.first), error)));
             }
             return;
         }
@@ -275,7 +275,7 @@ impl ObjectVolume {
             let alone = span.version.is_some_and(|version| self.versions.is_still(fetch.object, version));
             span.outcome = match opened {
                 Ok(()) if fetch.at_once || alone || self.sealer.is_authenticated() => Some(Ok(())),
-                Err(lba) if last || fetch.at_once && alone => Some(Err(self.not_authentic(lba))),
+                Err(lba) if last || fetch.at_once && alone => Some(Err(self.standing.not_authentic(lba))),
                 _ => None,
             };
         }
@@ -310,7 +310,7 @@ impl ObjectVolume {
     /// Keeps slots that have come, unless the object was written meanwhile, or may be by others: without authentication
     /// nobody would notice that they are old.
     fn remember(&self, fetch: &Fetch, spans: &[&mut Span<'_>]) {
-        let alone = !self.read_only || self.sealer.is_authenticated();
+        let alone = !self.standing.is_read_only() || self.sealer.is_authenticated();
         if !alone || fetch.loaded.is_empty() && !fetch.keys_came {
             return;
         }

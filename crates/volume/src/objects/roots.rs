@@ -60,7 +60,7 @@ impl ObjectVolume {
                     roots.in_place[zone.0 as usize] = roots.announced[zone.0 as usize];
                     self.map_mut().zones[zone.0 as usize] = Some(bits);
                 }
-                Err(error) => outcome = Err(self.store_error(error)),
+                Err(error) => outcome = Err(self.standing.store_error(error)),
             }
         }
         outcome
@@ -78,12 +78,12 @@ impl ObjectVolume {
                 Entry::Occupied(changed) => changed.into_mut(),
                 Entry::Vacant(unchanged) => {
                     let bits = self.map().zones.get(zone.0 as usize).cloned().flatten();
-                    unchanged.insert(bits.ok_or_else(|| self.not_authentic(self.layout.lba_of(*object, 0)))?)
+                    unchanged.insert(bits.ok_or_else(|| self.standing.not_authentic(self.layout.lba_of(*object, 0)))?)
                 }
             };
             bits.set(*object, *exists);
         }
-        let nonces = self.draw_nonces(zones.len())?;
+        let nonces = self.standing.draw_nonces(zones.len())?;
         let sealed = zones.into_iter().zip(nonces).map(|((zone, bits), nonce)| {
             let page = Box::new(bits.seal(&self.metadata, self.lineage, zone, nonce));
             (zone, bits, page)
@@ -103,7 +103,7 @@ impl ObjectVolume {
     fn announce(&self, roots: &mut Roots, tags: Vec<MapTag>) -> Result<(), VolumeError> {
         let superblock = Superblock { generation: roots.superblock.generation + 1, ..roots.superblock };
         write_superblock(&*self.store, self.layout.rows(), &self.superblock_mac, &superblock, &tags)
-            .map_err(|error| self.store_error(error))?;
+            .map_err(|error| self.standing.store_error(error))?;
         roots.untouched = false;
         (roots.superblock, roots.announced) = (superblock, tags);
         Ok(())
@@ -113,7 +113,7 @@ impl ObjectVolume {
     pub(crate) fn close(&self) -> Result<(), VolumeError> {
         self.flush()?;
         let mut roots = self.roots();
-        if self.read_only || roots.untouched {
+        if self.standing.is_read_only() || roots.untouched {
             return Ok(());
         }
         for _ in 0..2 {

@@ -33,7 +33,7 @@ impl ObjectVolume {
 
     /// Seals a request's sectors, object by object.
     fn changes_of(&self, range: ByteRange, buf: &[u8]) -> Result<Vec<(ObjectNumber, Change)>, VolumeError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let mut changes = Vec::new();
         for piece in range.ragged_pieces() {
             let object = self.layout.rows().object_of(piece.lba);
@@ -60,7 +60,7 @@ impl ObjectVolume {
         let mut text = vec![0; plain.len()];
         let mut sealed = Vec::with_capacity(count);
         let places = plain.chunks_exact(SECTOR_SIZE).zip(text.chunks_exact_mut(SECTOR_SIZE));
-        for ((nth, nonce), (plain, place)) in (0..).zip(self.draw_nonces(count)?).zip(places) {
+        for ((nth, nonce), (plain, place)) in (0..).zip(self.standing.draw_nonces(count)?).zip(places) {
             sealed.push(self.sealer.seal(Lba(first.0 + nth), nonce, plain, place));
         }
         Ok(Change::Write { first: self.layout.index_of(first), text, sealed })

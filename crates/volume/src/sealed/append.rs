@@ -62,7 +62,7 @@ impl SealedVolume {
         let Some(slot) = log.ring.place(header.frame_len()) else { return Ok(None) };
         self.wipe_stale_frame(log)?;
         let mut first_part = AlignedBuf::new(header.list_end());
-        let nonce = self.draw_nonces(1)?.next().expect("one nonce was asked for");
+        let nonce = self.standing.draw_nonces(1)?.next().expect("one nonce was asked for");
         let tag = self.codec.seal(&header, slot.position, &list, nonce, &mut first_part);
 
         let start = self.layout.journal().offset + slot.position;
@@ -80,7 +80,7 @@ impl SealedVolume {
         if let Err(error) = self.store.write(&extents) {
             log.stale_frame = Some(slot.position);
             log.place_soon.extend(promised.iter().map(|place| place.waiting));
-            return Err(self.store_error(error));
+            return Err(self.standing.store_error(error));
         }
         log.placed.extend(promised.iter().map(|place| place.waiting));
         self.sync()?;
@@ -130,7 +130,7 @@ impl SealedVolume {
         let Some(position) = log.stale_frame else { return Ok(()) };
         let nothing = AlignedBuf::new(PAGE);
         let extent = WriteExtent { offset: self.layout.journal().offset + position, buf: &nothing };
-        self.store.write(&[extent]).map_err(|error| self.store_error(error))?;
+        self.store.write(&[extent]).map_err(|error| self.standing.store_error(error))?;
         self.sync()?;
         log.stale_frame = None;
         Ok(())
@@ -145,7 +145,7 @@ impl SealedVolume {
             Some(Err(error)) => error,
             _ => StoreError::new(Operation::Write(self.layout.journal()), std::io::ErrorKind::StorageFull),
         };
-        self.store_error(source)
+        self.standing.store_error(source)
     }
 
     /// What vouches for a payload page where the sector's own seal does not.
@@ -153,7 +153,7 @@ impl SealedVolume {
         if self.codec.format.check_len == 0 {
             return Ok(None);
         }
-        let nonce = self.draw_nonces(1)?.next().expect("one nonce was asked for");
+        let nonce = self.standing.draw_nonces(1)?.next().expect("one nonce was asked for");
         Ok(Some(self.codec.cipher.seal(page, nonce, &mut [])))
     }
 }

@@ -80,7 +80,7 @@ impl SealedVolume {
             // What was promised stays promised: a flush may not succeed before it is in place.
             log.place_later.extend(&list[soon.len()..]);
             log.place_soon = soon;
-            return Err(self.store_error(error));
+            return Err(self.standing.store_error(error));
         }
         let count = list.len();
         let mut write_back = self.write_back();
@@ -124,7 +124,7 @@ impl SealedVolume {
         if log.placed.is_empty() {
             return Ok(());
         }
-        let nonces = self.draw_nonces(log.placed.len())?;
+        let nonces = self.standing.draw_nonces(log.placed.len())?;
         let placed = std::mem::take(&mut log.placed);
         let retiring: Vec<(Waiting, Content, u64)> = {
             let write_back = self.write_back();
@@ -231,12 +231,12 @@ impl SealedVolume {
             for (number, buf) in some.iter().zip(aligned.chunks_exact(size_of::<SealPage>())) {
                 extents.push(WriteExtent { offset: self.layout.seal_page(*number).offset, buf });
             }
-            self.store.write(&extents).map_err(|error| self.store_error(error))?;
+            self.store.write(&extents).map_err(|error| self.standing.store_error(error))?;
         }
         for (zone, map) in &log.maps {
             let page = AlignedBuf::from(&map.page[..]);
             let extent = WriteExtent { offset: self.layout.map_page(*zone).offset, buf: &page };
-            self.store.write(&[extent]).map_err(|error| self.store_error(error))?;
+            self.store.write(&[extent]).map_err(|error| self.standing.store_error(error))?;
         }
         self.sync()?;
         self.seals().cleaned(&dirty);
@@ -257,7 +257,7 @@ impl SealedVolume {
         let clean = clean && is_empty;
         let superblock = Superblock { generation: log.superblock.generation + 1, tail, clean, ..log.superblock };
         write_superblock(&*self.store, &self.layout, &self.superblock_mac, &superblock, &log.map_tags)
-            .map_err(|error| self.store_error(error))?;
+            .map_err(|error| self.standing.store_error(error))?;
         self.sync()?;
         log.superblock = superblock;
         log.ring.tail_recorded(tail);
@@ -270,7 +270,7 @@ impl SealedVolume {
 
     /// Writes everything in place and says in the superblock that nothing is left to recover.
     pub(crate) fn close(&self) -> Result<(), VolumeError> {
-        if self.read_only {
+        if self.standing.is_read_only() {
             return Ok(());
         }
         self.flush()?;
@@ -290,7 +290,7 @@ impl SealedVolume {
     /// Work that is done while nobody waits for it. `idle`: nothing was written for a while. Returns whether there was
     /// anything to do.
     pub(crate) fn tidy(&self, idle: bool) -> Result<bool, VolumeError> {
-        if self.read_only || self.failed.get().is_some() {
+        if self.standing.is_read_only() || self.standing.failure().is_some() {
             return Ok(false);
         }
         let dirty = self.write_back().dirty_bound();

@@ -40,7 +40,7 @@ enum Overwrite {
 impl SealedVolume {
     /// Makes everything durable whose write had returned before this call.
     pub(crate) fn flush(&self) -> Result<(), VolumeError> {
-        if self.read_only {
+        if self.standing.is_read_only() {
             return Ok(());
         }
         let wanted = self.write_back().last_stamp();
@@ -56,7 +56,7 @@ impl SealedVolume {
                 self.settle(&mut log)?;
             }
         }
-        self.check_writable()
+        self.standing.check_writable()
     }
 
     /// Makes durable what is journaled by seal only: its data goes in place.
@@ -70,7 +70,7 @@ impl SealedVolume {
 
     /// Commits up to a frame's worth of waiting sectors. Returns how many.
     pub(super) fn commit(&self, log: &mut Log) -> Result<usize, VolumeError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let limit = self.sectors_per_frame(log);
         let mut taken = self.write_back().take_dirty(limit);
         let fitting = self.fitting(&taken);

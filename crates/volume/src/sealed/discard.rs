@@ -19,7 +19,7 @@ static ZEROS: [u8; 64 * SECTOR_SIZE] = [0; 64 * SECTOR_SIZE];
 impl SealedVolume {
     /// Makes the range read as zeros.
     pub(crate) fn zero(&self, range: ByteRange, space: Space) -> Result<(), VolumeError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         if space == Space::Keep {
             return self.write_zero_bytes(range);
         }
@@ -92,7 +92,7 @@ impl SealedVolume {
             let existing = numbers.filter_map(|object| match map.exists(&self.layout, object) {
                 Ok(true) => Some(Ok(object)),
                 Ok(false) => None,
-                Err(UnreadableZone) => Some(Err(self.not_authentic(self.layout.sectors_of(object).first()))),
+                Err(UnreadableZone) => Some(Err(self.standing.not_authentic(self.layout.sectors_of(object).first()))),
             });
             existing.collect::<Result<_, _>>()?
         };
@@ -118,7 +118,7 @@ impl SealedVolume {
         for run in runs(&existing) {
             let (first, last) = (self.layout.object(run.0), self.layout.object(run.1));
             let range = StoreRange::new(first.offset, last.end() - first.offset);
-            freed = freed.and(self.store.zero(range).map_err(|error| self.store_error(error)));
+            freed = freed.and(self.store.zero(range).map_err(|error| self.standing.store_error(error)));
         }
         freed
     }
@@ -195,7 +195,8 @@ impl SealedVolume {
             Some(page) => Box::new(page),
             None => {
                 let changes = self.seals().changes();
-                let page = self.load_page(self.layout.seal_page(number)).map_err(|error| self.store_error(error))?;
+                let page =
+                    self.load_page(self.layout.seal_page(number)).map_err(|error| self.standing.store_error(error))?;
                 self.seals().keep_loaded(number, &page, changes);
                 page
             }
@@ -213,14 +214,14 @@ impl SealedVolume {
     /// Whether the places of these neighbours in one object hold zeros.
     fn places_are_zero(&self, sectors: SectorRange) -> Result<bool, VolumeError> {
         let range = StoreRange::new(self.layout.place(sectors.first()).data.offset, sectors.count() * PAGE_SIZE);
-        let allocated = self.store.is_allocated(range).map_err(|error| self.store_error(error))?;
+        let allocated = self.store.is_allocated(range).map_err(|error| self.standing.store_error(error))?;
         if !allocated {
             return Ok(true);
         }
         let mut buf = AlignedBuf::new(range.len as usize);
         self.store
             .read(&mut [ReadExtent { offset: range.offset, buf: &mut buf }])
-            .map_err(|error| self.store_error(error))?;
+            .map_err(|error| self.standing.store_error(error))?;
         Ok(is_zero(&buf))
     }
 }

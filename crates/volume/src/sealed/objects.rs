@@ -29,7 +29,7 @@ impl SealedVolume {
             match exists {
                 Ok(true) => {}
                 Ok(false) => creation.objects.push(object),
-                Err(UnreadableZone) => return Err(self.not_authentic(self.layout.sectors_of(object).first())),
+                Err(UnreadableZone) => return Err(self.standing.not_authentic(self.layout.sectors_of(object).first())),
             }
         }
         for object in &creation.objects {
@@ -44,9 +44,9 @@ impl SealedVolume {
     pub(super) fn clear_places(&self, log: &mut Log, objects: &[ObjectNumber]) -> Result<(), VolumeError> {
         for object in objects {
             let range = self.layout.object(*object);
-            if self.store.is_allocated(range).map_err(|error| self.store_error(error))? {
+            if self.store.is_allocated(range).map_err(|error| self.standing.store_error(error))? {
                 log.freed = true;
-                self.store.zero(range).map_err(|error| self.store_error(error))?;
+                self.store.zero(range).map_err(|error| self.standing.store_error(error))?;
             }
         }
         if log.freed && !objects.is_empty() {
@@ -61,7 +61,7 @@ impl SealedVolume {
         &self,
         object: ObjectNumber,
     ) -> Result<Vec<(SealPageNumber, Box<SealPage>)>, VolumeError> {
-        let mut nonces = self.draw_nonces(self.layout.sectors_per_object() as usize)?;
+        let mut nonces = self.standing.draw_nonces(self.layout.sectors_per_object() as usize)?;
         let pages = self.layout.seal_pages_of(object).map(|number| {
             let mut page = Box::new([0; PAGE_SIZE as usize]);
             for (lba, nonce) in self.layout.sectors_of_seal_page(number).iter().zip(&mut nonces) {
@@ -89,7 +89,7 @@ impl SealedVolume {
             }
             changed.last_mut().expect("pushed above").1.set(*object, exist);
         }
-        let nonces = self.draw_nonces(changed.len())?;
+        let nonces = self.standing.draw_nonces(changed.len())?;
         let sealed = changed.into_iter().zip(nonces).map(|((zone, bits), nonce)| {
             let page = Box::new(bits.seal(&self.codec.cipher, self.codec.lineage, zone, nonce));
             (zone, bits, page)

@@ -18,6 +18,7 @@ use crate::metadata::key_context::{description, key_context};
 use crate::metadata::object_map::ObjectMap;
 use crate::metadata::seal_cache::SealCache;
 use crate::metadata::superblocks::read_superblock;
+use crate::standing::Standing;
 use crate::{OpenError, OpenOptions};
 
 impl SealedVolume {
@@ -50,11 +51,10 @@ impl SealedVolume {
         let pool_pages = pages_in(options.memory / 3).max(MIN_POOL_PAGES);
         let recoverable = pages_in(superblock.journal_len as usize) + MIN_POOL_PAGES;
         let volume = Self {
-            name: name.to_owned(),
+            standing: Standing::new(name, options.read_only),
             sealer: sector_sealer(key, &context, payload.fold),
             superblock_mac,
             size: superblock.size,
-            read_only: options.read_only,
             // Recovery may need a page for every page of the journal.
             pool: PagePool::new(pool_pages.max(recoverable)),
             log: Mutex::new(Log {
@@ -76,7 +76,6 @@ impl SealedVolume {
             durable_stamp: AtomicU64::new(0),
             versions: (0..VERSION_STRIPES).map(|_| AtomicU64::new(0)).collect(),
             journal_half_full: AtomicBool::new(false),
-            failed: OnceLock::new(),
             damage: OnceLock::new(),
             store,
             layout,

@@ -146,7 +146,7 @@ impl SealedVolume {
             Content::Sector(page, sealed) => {
                 buf.copy_from_slice(page);
                 // Fails only if memory itself was changed.
-                self.sealer.open_sealed(lba, sealed, buf).map_err(|_| self.not_authentic(lba))
+                self.sealer.open_sealed(lba, sealed, buf).map_err(|_| self.standing.not_authentic(lba))
             }
         }
     }
@@ -242,7 +242,7 @@ impl SealedVolume {
             return self.open_waiting(lba, &content, buf);
         }
         match self.map().exists(&self.layout, self.layout.object_of(lba)) {
-            Err(UnreadableZone) => return Err(self.not_authentic(lba)),
+            Err(UnreadableZone) => return Err(self.standing.not_authentic(lba)),
             Ok(false) => {
                 buf.fill(0);
                 return Ok(());
@@ -250,7 +250,7 @@ impl SealedVolume {
             Ok(true) => {}
         }
         let place = self.layout.place(lba);
-        let unreadable = |source| VolumeError::Unreadable { volume: self.name.clone(), sector: lba, source };
+        let unreadable = |source| self.standing.unreadable(lba, source);
         let cached = self.seals().get(place.seal_page).map(|page| self.seal_in(page, &place));
         let seal = match cached {
             Some(seal) => seal,
@@ -260,7 +260,7 @@ impl SealedVolume {
             }
         };
         self.store.read(&mut [ReadExtent { offset: place.data.offset, buf }]).map_err(unreadable)?;
-        self.sealer.open(lba, &seal, buf).map_err(|_| self.not_authentic(lba))
+        self.sealer.open(lba, &seal, buf).map_err(|_| self.standing.not_authentic(lba))
     }
 
     /// One page of the store.

@@ -69,7 +69,7 @@ impl SealedVolume {
             newer.then(|| "the superblock is older than the journal: it was put back".to_owned())
         });
         if let Some(damage) = damage {
-            if !self.read_only {
+            if !self.standing.is_read_only() {
                 return Err(OpenError::DamagedJournal(damage));
             }
             let _ = self.damage.set(damage);
@@ -80,7 +80,7 @@ impl SealedVolume {
         for (object, history) in objects {
             self.recover_object(&mut log, object, history).map_err(OpenError::Recovery)?;
         }
-        if !self.read_only {
+        if !self.standing.is_read_only() {
             // The first sync makes sure that what was just believed of the sectors in place is durable.
             self.sync().map_err(OpenError::Recovery)?;
             self.checkpoint(&mut log).map_err(OpenError::Recovery)?;
@@ -142,7 +142,7 @@ impl SealedVolume {
                         let mut page = self.page_for_recovery()?;
                         self.store
                             .read(&mut [ReadExtent { offset: *offset, buf: page.bytes_mut() }])
-                            .map_err(|error| self.store_error(error))?;
+                            .map_err(|error| self.standing.store_error(error))?;
                         let content = Content::Sector(page.freeze(), *sealed);
                         let waiting = self.write_back().recover(*lba, content, *frame);
                         log.place_later.push(waiting);
@@ -170,7 +170,7 @@ impl SealedVolume {
         let mut extents: Vec<_> = extents
             .map(|(lba, buf)| ReadExtent { offset: self.layout.place(*lba).data.offset, buf: &mut buf[..] })
             .collect();
-        self.store.read(&mut extents).map_err(|error| self.store_error(error))?;
+        self.store.read(&mut extents).map_err(|error| self.standing.store_error(error))?;
         drop(extents);
         Ok(found)
     }
@@ -179,13 +179,13 @@ impl SealedVolume {
         let page = self.pool.lend(1).and_then(|mut pages| pages.pop());
         page.ok_or_else(|| {
             let full = StoreError::new(Operation::Read(self.layout.journal()), std::io::ErrorKind::OutOfMemory);
-            self.store_error(full)
+            self.standing.store_error(full)
         })
     }
 
     /// Seals of sectors that lie in place enter the cache. A sector whose seal page cannot be read waits in memory.
     fn adopt_in_place(&self, log: &mut Log, sectors: &[(Lba, Sealed, u64, &[u8])]) -> Result<(), VolumeError> {
-        let nonces = self.draw_nonces(sectors.len())?;
+        let nonces = self.standing.draw_nonces(sectors.len())?;
         let mut unread = Vec::new();
         self.with_seal_pages(sectors.iter().map(|(lba, ..)| *lba), |seals| {
             for (sector, nonce) in sectors.iter().zip(nonces) {

@@ -20,7 +20,7 @@ impl SealedVolume {
     }
 
     fn write_one(&self, range: ByteRange, buf: &[u8]) -> Result<(), VolumeError> {
-        self.check_writable()?;
+        self.standing.check_writable()?;
         let mut whole = Vec::with_capacity(SECTORS_AT_ONCE.min(buf.len() / SECTOR_SIZE));
         for piece in range.pieces() {
             self.check_zone(piece.lba)?;
@@ -45,7 +45,7 @@ impl SealedVolume {
             return Ok(());
         }
         let pages = self.lend_pages(sectors.len())?;
-        let nonces = self.draw_nonces(sectors.len())?;
+        let nonces = self.standing.draw_nonces(sectors.len())?;
         let sealed: Vec<_> = sectors
             .iter()
             .zip(pages)
@@ -72,7 +72,7 @@ impl SealedVolume {
             self.read_sector(lba, &mut sector[..])?;
             change(&mut sector[..]);
             let mut page = self.lend_pages(1)?.pop().expect("one page was asked for");
-            let nonce = self.draw_nonces(1)?.next().expect("one nonce was asked for");
+            let nonce = self.standing.draw_nonces(1)?.next().expect("one nonce was asked for");
             let sealed = self.sealer.seal(lba, nonce, &sector[..], page.bytes_mut());
             let mut write_back = self.write_back();
             // Versions rise only under the write-back lock.
@@ -107,7 +107,7 @@ impl SealedVolume {
     fn check_zone(&self, lba: Lba) -> Result<(), VolumeError> {
         match self.map().exists(&self.layout, self.layout.object_of(lba)) {
             Ok(_) => Ok(()),
-            Err(UnreadableZone) => Err(self.not_authentic(lba)),
+            Err(UnreadableZone) => Err(self.standing.not_authentic(lba)),
         }
     }
 
