@@ -4,7 +4,7 @@
 #
 #     scripts/bench-ceph.sh DIR [OPTION...]      options are those of `sealdisk bench rbd`, such as --quick
 #
-# The report goes to DIR. SIZE (512M) is each disk's, COPIES (3) the pool's: /var/tmp needs room for both times 11 subjects.
+# The report goes to DIR. SIZE (512M) is each disk's, COPIES (3) the pool's: /var/tmp needs room for both times 12 subjects.
 # PROFILE (release) is cargo's.
 
 set -euo pipefail

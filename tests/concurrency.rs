@@ -145,7 +145,7 @@ fn no_seal_is_lost_to_a_crowded_cache() {
 fn stress(cipher: CipherName, fold: bool, atomicity: u32, longest_nap: u64) {
     const THREADS: u64 = 3;
     const OPS: u64 = 3000;
-    let fixture = Fixture { cipher, fold, size: 3 * 1012 * SECTOR, journal_len: 1 << 20, atomicity };
+    let fixture = Fixture { cipher, fold, size: 3 * 1008 * SECTOR, journal_len: 1 << 20, atomicity };
     let store = SlowStore::new(MemoryStore::from_image(fixture.formatted(), atomicity), longest_nap);
     let payload = Payload::Sealed(fixture.payload());
     let volume = Volume::open(store.clone(), "test", &payload, &key(), NO_MEMORY).unwrap();

@@ -45,7 +45,7 @@ fn fixture(random: &mut Random) -> Fixture {
         cipher,
         fold: random.one_in(2),
         // Two objects and some, the last sector ragged or not.
-        size: (2 * 1012 + 300) * 4096 + [0, 512, 4095][random.below(3) as usize],
+        size: (2 * 1008 + 300) * 4096 + [0, 512, 4095][random.below(3) as usize],
         journal_len: [64 << 10, 64 << 10, 256 << 10, 256 << 10, 1 << 20, 1 << 20, 1 << 20, 4 << 20]
             [random.below(8) as usize],
         atomicity: if random.one_in(2) { 512 } else { 4096 },
@@ -138,7 +138,7 @@ fn flushed_sectors_survive_a_crash_at_any_point() {
 /// frame must not be taken for whole because an older map page lies where its own should be.
 #[test]
 fn a_torn_frame_is_not_completed_by_an_older_map_page() {
-    const OBJECT: u64 = 1012 * SECTOR_SIZE as u64;
+    const OBJECT: u64 = 1008 * SECTOR_SIZE as u64;
     let seed = Random::seed_from_environment("torn map page");
     for workload in 0..8 {
         let random = &mut Random::new(seed.wrapping_add(workload));
@@ -179,7 +179,7 @@ fn run_resize(seed: u64) -> u64 {
     let new = match random.below(4) {
         0 => old + 1 + random.below(1 << 22),
         // Across a zone: a new map page.
-        1 => old + 16384 * 1020 * 4096,
+        1 => old + 16384 * 1008 * 4096,
         2 => random.below(old),
         _ => old - 1 - random.below(4096 * 3),
     };
@@ -262,7 +262,7 @@ fn run_with_failures(seed: u64) -> Result<(), String> {
         }
     };
     for _ in 0..OPS {
-        let place = random.below(3) * 1012 + random.below(60);
+        let place = random.below(3) * 1008 + random.below(60);
         match random.below(12) {
             0..=4 => {
                 let count = [1, 3, 20, 70, 100][random.below(5) as usize];
@@ -276,7 +276,7 @@ fn run_with_failures(seed: u64) -> Result<(), String> {
             }
             5 => {
                 let whole = random.one_in(2);
-                let (first, count) = if whole { (place / 1012 * 1012, 1012) } else { (place, 1 + random.below(100)) };
+                let (first, count) = if whole { (place / 1008 * 1008, 1008) } else { (place, 1 + random.below(100)) };
                 let count = count.min(2500 - first);
                 let range = ByteRange::checked(first * SECTOR, count * SECTOR, volume.size()).unwrap();
                 let taken = volume.zero(range, Space::Free).is_ok();

@@ -265,7 +265,7 @@ fn a_volume_closed_after_a_failed_frame_opens() {
     store.inject(Fault::WritesAfter(3, ENOSPC));
     assert!(volume.flush().is_err());
     store.heal();
-    let object = ByteRange::checked(2 * 1012 * SECTOR, 976 * SECTOR, volume.size()).unwrap();
+    let object = ByteRange::checked(2 * 1008 * SECTOR, 976 * SECTOR, volume.size()).unwrap();
     volume.zero(object, Space::Free).unwrap();
     volume.flush().unwrap();
     let mut buf = vec![1; SECTOR_SIZE];
@@ -290,7 +290,7 @@ fn a_commit_that_writes_nothing_is_no_sync() {
         write(&volume, lba * SECTOR, &noise(lba)).unwrap();
     }
     volume.flush().unwrap();
-    for lba in 1012..1112 {
+    for lba in 1008..1108 {
         write(&volume, lba * SECTOR, &noise(lba)).unwrap();
     }
     volume.tidy(true).unwrap();
@@ -298,7 +298,7 @@ fn a_commit_that_writes_nothing_is_no_sync() {
     // A zero sector of an object that does not exist: there is nothing to write for it.
     volume.zero(ByteRange::checked(3000 * SECTOR, SECTOR, volume.size()).unwrap(), Space::Free).unwrap();
     volume.flush().unwrap();
-    expect(&fixture.open(power_loss(&store)).unwrap(), 1012..1112);
+    expect(&fixture.open(power_loss(&store)).unwrap(), 1008..1108);
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Fixture {
         };
         let layout = LAYOUTS[random.below(4) as usize];
         // Two objects and some, the last sector ragged or not.
-        let size = (2 * 1020 + 300) * SECTOR + [0, 512, 4095][random.below(3) as usize];
+        let size = (2 * 1024 + 300) * SECTOR + [0, 512, 4095][random.below(3) as usize];
         let memory = if random.one_in(2) { 0 } else { 64 << 20 };
         Self { memory, ..Self::new(cipher, layout, random.one_in(2), size) }
     }

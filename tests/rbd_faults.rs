@@ -144,7 +144,7 @@ fn whatever_daemon_fails_volumes_wait_and_lose_nothing() {
 
     // No room: an error for what needs more, and only for that. Space can be given back all the same.
     cluster.declare_full("disks");
-    let second = ByteRange::checked(1012 * SECTOR, 1012 * SECTOR, SIZE).unwrap();
+    let second = ByteRange::checked(1008 * SECTOR, 1008 * SECTOR, SIZE).unwrap();
     for Loaded { layout, volume, .. } in &disks {
         assert!(matches!(volume.status().state, State::Healthy), "{layout}");
         let refused = write(volume, FRESH * SECTOR, &content(FRESH, 9)).unwrap_err();

@@ -64,7 +64,7 @@ fn every_layout_with_every_cipher_is_the_disk_that_the_model_says() {
                         let mut model = Model::new(SIZE);
                         for round in 0..4 {
                             for _ in 0..15 {
-                                let op = Model::random_op(SIZE, 1012, random);
+                                let op = Model::random_op(SIZE, 1008, random);
                                 if !matches!(op, Op::Tidy(_)) {
                                     model.apply(&volume, &op, random, || 0);
                                 }
@@ -103,7 +103,7 @@ fn erasure_coded_data_takes_every_layout_but_omap() {
         let random = &mut Random::new(1);
         let mut model = Model::new(SIZE);
         for _ in 0..30 {
-            let op = Model::random_op(SIZE, 1012, random);
+            let op = Model::random_op(SIZE, 1008, random);
             if !matches!(op, Op::Tidy(_)) {
                 model.apply(&volume, &op, random, || 0);
             }

@@ -12,7 +12,7 @@ use sealdisk_units::{ByteRange, Lba, Lineage, SECTOR_SIZE, StoreRange};
 use sealdisk_volume::{OpenErrorKind, Space, Volume, VolumeErrorKind};
 use support::{Fixture, Random, open, read, read_only, write};
 
-const SIZE: u64 = (2 * 1014 + 50) * SECTOR_SIZE as u64;
+const SIZE: u64 = (2 * 1008 + 50) * SECTOR_SIZE as u64;
 
 /// Sectors that hold data, in the first and the second object. All others are zero, the third object does not exist.
 const WRITTEN: [u64; 6] = [0, 1, 84, 85, 1013, 1100];

@@ -16,7 +16,7 @@ SECTOR = 4096
 BLOCK = 16  # what AES encrypts at a time
 OBJECT = 4 << 20
 OBJECTS_PER_ZONE = 16384
-SEAL_BYTES = {"aegis-256": 48, "aes-256-gcm": 40, "xchacha20-poly1305": 40, "aes-256-xts-random": 16}
+SEAL_BYTES = {"aegis-256": 48, "aegis-256x4": 48, "aes-256-gcm": 40, "xchacha20-poly1305": 40, "aes-256-xts-random": 16}
 
 
 class Places:
@@ -27,7 +27,7 @@ class Places:
         self.packed = info["layout"] == "packed"
         if self.packed:
             seals_per_page = SECTOR // SEAL_BYTES[info["cipher"]]
-            self.sectors_per_object = OBJECT // SECTOR * seals_per_page // (seals_per_page + 1)
+            self.sectors_per_object = OBJECT // SECTOR * seals_per_page // (seals_per_page + 1) // 16 * 16
             volume.seek(self.offset + 32)
             journal = int.from_bytes(volume.read(8), "little")
             self.zones = self.offset + OBJECT + -(-journal // OBJECT) * OBJECT

@@ -1,4 +1,4 @@
-"""The three authenticated ciphers of section 4: `seal` gives ciphertext and tag, `open` the text or NotAuthentic."""
+"""The authenticated ciphers of section 4: `seal` gives ciphertext and tag, `open` the text or NotAuthentic."""
 
 import hmac
 import struct
@@ -18,18 +18,23 @@ class NotAuthentic(Exception):
 
 class Aegis256:
     NONCE_LEN = 32
+    LANES = 1
 
     def __init__(self, key):
         self.key = key
 
     def seal(self, nonce, ad, text):
-        return aegis256.encrypt(self.key, nonce, ad, text)
+        return aegis256.encrypt(self.key, nonce, ad, text, self.LANES)
 
     def open(self, nonce, ad, ciphertext, tag):
-        text, expected = aegis256.decrypt(self.key, nonce, ad, ciphertext)
+        text, expected = aegis256.decrypt(self.key, nonce, ad, ciphertext, self.LANES)
         if not hmac.compare_digest(expected, tag):
             raise NotAuthentic
         return text
+
+
+class Aegis256X4(Aegis256):
+    LANES = 4
 
 
 class _WithDerivedKey:
@@ -85,4 +90,9 @@ class XChaCha20Poly1305(_WithDerivedKey):
         return ChaCha20Poly1305(struct.pack("<8I", *permuted[:4], *permuted[12:])), bytes(4) + nonce[16:]
 
 
-BY_NAME = {"aegis-256": Aegis256, "aes-256-gcm": Xaes256Gcm, "xchacha20-poly1305": XChaCha20Poly1305}
+BY_NAME = {
+    "aegis-256": Aegis256,
+    "aegis-256x4": Aegis256X4,
+    "aes-256-gcm": Xaes256Gcm,
+    "xchacha20-poly1305": XChaCha20Poly1305,
+}

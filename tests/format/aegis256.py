@@ -1,4 +1,4 @@
-"""AEGIS-256 with a 128-bit tag, from the text of RFC 10032.
+"""AEGIS-256 and AEGIS-256X with 128-bit tags, from the text of RFC 10032.
 
 In plain Python, so that the cipher itself is a second implementation too: Sealdisk and the packages on PyPI share libaegis.
 """
@@ -55,18 +55,21 @@ def _aes_round(block, key):
     )
 
 
-class _State:
-    def __init__(self, key, nonce, ad):
+class _Lane:
+    """One AEGIS-256: its state of six blocks. Of several, `number` says which it is."""
+
+    def __init__(self, key, nonce, number, lanes):
         c0, c1 = _words(C0), _words(C1)
         k0, k1 = _words(key[:16]), _words(key[16:])
         n0, n1 = _words(nonce[:16]), _words(nonce[16:])
+        # Section 5.5: what sets the lanes of AEGIS-256X apart. It is zero where there is one.
+        context = _words(bytes([number, lanes - 1]) + bytes(14))
         self.s = [_xor(k0, n0), _xor(k1, n1), c1, c0, _xor(k0, c0), _xor(k1, c1)]
         for _ in range(4):
             for message in (k0, k1, _xor(k0, n0), _xor(k1, n1)):
+                self.s[3] = _xor(self.s[3], context)
+                self.s[5] = _xor(self.s[5], context)
                 self.update(message)
-        for block in _blocks(ad):
-            self.update(_words(block))
-        self.ad_bits = len(ad) * 8
 
     def update(self, message):
         s0, s1, s2, s3, s4, s5 = self.s
@@ -83,40 +86,66 @@ class _State:
         _, s1, s2, s3, s4, s5 = self.s
         return _xor(_xor(_xor(s1, s4), s5), _and(s2, s3))
 
-    def tag(self, text_len):
-        lengths = struct.unpack(">4I", struct.pack("<QQ", self.ad_bits, text_len * 8))
+    def tag(self, lengths):
         message = _xor(self.s[3], lengths)
         for _ in range(7):
             self.update(message)
         tag = self.s[0]
         for block in self.s[1:]:
             tag = _xor(tag, block)
+        return tag
+
+
+class _State:
+    """Lanes that take blocks in turn. A text is filled up with zeros until every lane has as many."""
+
+    def __init__(self, key, nonce, ad, lanes):
+        self.lanes = [_Lane(key, nonce, number, lanes) for number in range(lanes)]
+        for stripe in self.stripes(ad):
+            self.update(stripe)
+        self.ad_bits = len(ad) * 8
+
+    def stripes(self, text):
+        width = 16 * len(self.lanes)
+        for start in range(0, len(text), width):
+            yield text[start : start + width]
+
+    def update(self, stripe):
+        stripe = stripe.ljust(16 * len(self.lanes), b"\0")
+        for number, lane in enumerate(self.lanes):
+            lane.update(_words(stripe[16 * number : 16 * number + 16]))
+
+    def key_stream(self):
+        return b"".join(struct.pack(">4I", *lane.key_stream()) for lane in self.lanes)
+
+    def tag(self, text_len):
+        lengths = struct.unpack(">4I", struct.pack("<QQ", self.ad_bits, text_len * 8))
+        tag = (0, 0, 0, 0)
+        for lane in self.lanes:
+            tag = _xor(tag, lane.tag(lengths))
         return struct.pack(">4I", *tag)
 
 
-def _blocks(text):
-    for start in range(0, len(text), 16):
-        yield text[start : start + 16].ljust(16, b"\0")
+def _masked(text, key_stream):
+    return bytes(a ^ b for a, b in zip(text, key_stream))
 
 
-def encrypt(key, nonce, ad, text):
+def encrypt(key, nonce, ad, text, lanes=1):
     """Ciphertext and tag."""
-    state = _State(key, nonce, ad)
+    state = _State(key, nonce, ad, lanes)
     out = bytearray()
-    for block in _blocks(text):
-        words = _words(block)
-        out += struct.pack(">4I", *_xor(words, state.key_stream()))
-        state.update(words)
-    return bytes(out[: len(text)]), state.tag(len(text))
+    for stripe in state.stripes(text):
+        out += _masked(stripe, state.key_stream())
+        state.update(stripe)
+    return bytes(out), state.tag(len(text))
 
 
-def decrypt(key, nonce, ad, ciphertext):
+def decrypt(key, nonce, ad, ciphertext, lanes=1):
     """Text, and the tag that it must have."""
-    state = _State(key, nonce, ad)
+    state = _State(key, nonce, ad, lanes)
     out = bytearray()
-    for start in range(0, len(ciphertext), 16):
-        piece = ciphertext[start : start + 16]
-        text = struct.pack(">4I", *_xor(_words(piece.ljust(16, b"\0")), state.key_stream()))[: len(piece)]
-        state.update(_words(text.ljust(16, b"\0")))
+    for stripe in state.stripes(ciphertext):
+        text = _masked(stripe, state.key_stream())
+        state.update(text)
         out += text
     return bytes(out), state.tag(len(ciphertext))

@@ -193,7 +193,7 @@ fn both_recover_the_same_disk() {
     let seed = Random::seed_from_environment("both_recover_the_same_disk");
     let random = &mut Random::new(seed);
     for (round, cipher) in sealed_ciphers().cycle().take(8).enumerate() {
-        let size = (2 * 1012 + 300) * 4096 + 512;
+        let size = (2 * 1008 + 300) * 4096 + 512;
         let fixture =
             Fixture { cipher, fold: round >= 4, size, journal_len: 64 << 10 << random.below(3), atomicity: 512 };
         let store = Arc::new(FaultStore::new(fixture.formatted(), fixture.atomicity));

@@ -22,7 +22,7 @@ class Layout:
         self.seal_len = seal_len
         self.slots_per_page = PAGE // seal_len
         packed = 1024 * self.slots_per_page // (self.slots_per_page + 1)
-        self.sectors_per_object = packed if name == "packed" else 1024
+        self.sectors_per_object = packed // 16 * 16 if name == "packed" else 1024
         self.journal = payload_offset + OBJECT
         self.zones = self.journal + up(journal_len, OBJECT)
 

@@ -197,7 +197,9 @@ pub fn map_of(image: &ObjectImage, cipher: CipherName) -> (u64, [u8; 16], [u8; 1
         (u64::from_le_bytes(generation), tag)
     };
     let (generation, announced) = copy(0).max(copy(2 << 20));
-    let seal_len = if cipher == CipherName::Aegis256 { 48 } else { 40 };
+    // Records are authenticated beside every cipher.
+    let metadata_cipher = if cipher.is_authenticated() { cipher } else { CipherName::Aes256Gcm };
+    let seal_len = metadata_cipher.seal_len() as u64;
     let mut tag = [0; 16];
     image.bytes(MAP, seal_len - 16, &mut tag);
     (generation, announced, tag)

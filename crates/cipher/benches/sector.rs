@@ -13,8 +13,13 @@ use sealdisk_cipher::{
 use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
 use zeroize::Zeroizing;
 
-const SEALED: [CipherName; 4] =
-    [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305, CipherName::Aes256XtsRandom];
+const SEALED: [CipherName; 5] = [
+    CipherName::Aegis256,
+    CipherName::Aegis256X4,
+    CipherName::Aes256Gcm,
+    CipherName::XChaCha20Poly1305,
+    CipherName::Aes256XtsRandom,
+];
 
 fn key(len: u8) -> VolumeKey {
     VolumeKey::new(Zeroizing::new((0..len).collect())).expect("32 or 64 bytes")

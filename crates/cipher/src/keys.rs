@@ -5,7 +5,7 @@ use sealdisk_units::Lineage;
 use zeroize::Zeroizing;
 
 use crate::aead::{Key256, Sealing, SealingAead};
-use crate::aegis256::Aegis256;
+use crate::aegis256::{Aegis256, Aegis256X4};
 use crate::sector_sealer::{Authenticated, SectorCipher};
 use crate::xaes256gcm::Xaes256Gcm;
 use crate::xchacha20poly1305::XChaCha20Poly1305;
@@ -75,6 +75,7 @@ pub fn superblock_mac(key: &VolumeKey, context: &KeyContext<'_>) -> SuperblockMa
 fn aead(cipher: CipherName, key: Key256) -> Box<dyn SealingAead> {
     match cipher {
         CipherName::Aegis256 => Box::new(Sealing(Aegis256::new(key))),
+        CipherName::Aegis256X4 => Box::new(Sealing(Aegis256X4::new(key))),
         CipherName::Aes256Gcm => Box::new(Sealing(Xaes256Gcm::new(&key))),
         CipherName::XChaCha20Poly1305 => Box::new(Sealing(XChaCha20Poly1305::new(&key))),
         CipherName::Aes256XtsRandom | CipherName::Aes256Xts => {

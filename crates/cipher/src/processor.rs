@@ -10,6 +10,14 @@ pub(crate) fn has_aes() -> bool {
     return false;
 }
 
+/// Whether one instruction of the CPU that runs this does AES rounds of several blocks.
+pub(crate) fn has_wide_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("vaes") && std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
 /// Names the code path that AWS-LC takes for AES-GCM and AES-XTS on this CPU.
 pub(crate) fn aws_lc_aes(with_vaes: &'static str, with_aes: &'static str, without: &'static str) -> &'static str {
     #[cfg(target_arch = "x86_64")]

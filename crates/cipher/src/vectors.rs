@@ -6,7 +6,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::aead::{Aead, Key256, Nonce, Tag};
-use crate::aegis256::Aegis256;
+use crate::aegis256::{Aegis256, Aegis256X4};
 use crate::evp_aead::Room;
 use crate::xaes256gcm::Xaes256Gcm;
 use crate::xchacha20poly1305::XChaCha20Poly1305;
@@ -87,17 +87,28 @@ impl Vector {
     }
 }
 
+fn vectors_of_rfc_10032(file: &str) -> Vec<Vector> {
+    let all = read(file);
+    let whole = all.as_array().unwrap().iter().filter(|test| test["key"].is_string() && test["ct"].is_string());
+    let vector = |test| {
+        let (iv, aad, tag) = (bytes(test, "nonce"), bytes(test, "ad"), bytes(test, "tag128"));
+        Vector { iv, aad, tag, valid: test["error"].is_null(), ..Vector::new(test) }
+    };
+    whole.map(vector).collect()
+}
+
 #[test]
 fn aegis_256_gives_the_vectors_of_rfc_10032() {
-    let mut run = 0;
-    for test in read("rfc10032-aegis-256.json").as_array().unwrap().iter().filter(|test| test["key"].is_string()) {
-        let mut vector = Vector::new(test);
-        (vector.iv, vector.aad, vector.tag) = (bytes(test, "nonce"), bytes(test, "ad"), bytes(test, "tag128"));
-        vector.valid = test["error"].is_null();
-        vector.check(Aegis256::new);
-        run += 1;
-    }
-    assert_eq!(run, 9);
+    let vectors = vectors_of_rfc_10032("rfc10032-aegis-256.json");
+    vectors.iter().for_each(|vector| vector.check(Aegis256::new));
+    assert_eq!(vectors.len(), 9);
+}
+
+#[test]
+fn aegis_256x4_gives_the_vectors_of_rfc_10032() {
+    let vectors = vectors_of_rfc_10032("rfc10032-aegis-256x4.json");
+    vectors.iter().for_each(|vector| vector.check(Aegis256X4::new));
+    assert_eq!(vectors.len(), 2);
 }
 
 #[test]

@@ -154,9 +154,10 @@ pub struct Format {
     /// The pool for the data of a new image on Ceph; an erasure-coded one, for instance.
     #[arg(long, value_name = "POOL", help_heading = "Ceph")]
     pub data_pool: Option<String>,
-    /// How sectors are encrypted: aegis-256, aes-256-gcm, xchacha20-poly1305, aes-256-xts-random or aes-256-xts.
+    /// How sectors are encrypted: aegis-256, aegis-256x4, aes-256-gcm, xchacha20-poly1305, aes-256-xts-random or aes-256-xts.
     ///
-    /// The default is aegis-256 on processors with AES instructions and xchacha20-poly1305 elsewhere. aes-256-xts with
+    /// The default is the fastest that notices changes: aegis-256x4 on processors with AES instructions for several blocks
+    /// (VAES), aegis-256 on those with instructions for one, xchacha20-poly1305 elsewhere. aes-256-xts with
     /// layout length-preserving is an ordinary LUKS2 volume: neither authenticated nor safe against comparing two states
     /// of a sector.
     #[arg(long, short, value_name = "NAME", value_parser = cipher_parser())]

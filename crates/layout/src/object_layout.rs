@@ -128,7 +128,7 @@ mod tests {
         let layout = ObjectLayout::new(LayoutName::Packed, 16 << 20, 48).unwrap();
         let packed = PackedLayout::new(16 << 20, 0, 48);
         let SealPlace::Pages { first } = layout.seals() else { panic!() };
-        for lba in [0, 1, 84, 85, 1011, 1012, 5_000_000].map(Lba) {
+        for lba in [0, 1, 84, 85, 1007, 1008, 5_000_000].map(Lba) {
             let place = packed.place(lba);
             let object = packed.object_of(lba);
             let (page, offset) = layout.slot(object, layout.index_of(lba));

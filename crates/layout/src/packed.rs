@@ -23,6 +23,11 @@ pub const OBJECTS_PER_ZONE: u64 = 16384;
 
 const PAGES_PER_OBJECT: u64 = OBJECT_SIZE / PAGE_SIZE;
 
+/// The sectors of a data object are a multiple of so many, 64 KiB: no aligned request of that size or a smaller one lies in
+/// two objects, and in its object it is aligned too. Ceph's BlueStore keeps an object's bytes in pieces of 64 KiB, and of
+/// two pieces it makes two.
+const SECTORS_TOGETHER: u64 = 16;
+
 /// Bytes of a map page's tag, of which the superblock has one for each zone.
 pub const MAP_TAG_LEN: usize = 16;
 
@@ -71,7 +76,8 @@ impl PackedLayout {
     pub fn new(payload_offset: u64, journal_len: u64, seal_len: usize) -> Self {
         let seals_per_page = PAGE_SIZE / seal_len as u64;
         // As many sectors as leave room for their seals: with s seals a page, n sectors need n + ceil(n / s) pages.
-        let sectors_per_object = PAGES_PER_OBJECT * seals_per_page / (seals_per_page + 1);
+        let most = PAGES_PER_OBJECT * seals_per_page / (seals_per_page + 1);
+        let sectors_per_object = most / SECTORS_TOGETHER * SECTORS_TOGETHER;
         debug_assert!(sectors_per_object + sectors_per_object.div_ceil(seals_per_page) <= PAGES_PER_OBJECT);
         Self { payload: payload_offset, journal_len, seal_len, sectors_per_object, seals_per_page }
     }
@@ -213,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_the_format() {
-        for (seal_len, sectors, pages, per_page) in [(48, 1012, 12, 85), (40, 1014, 10, 102), (16, 1020, 4, 256)] {
+        for (seal_len, sectors, pages, per_page) in [(48, 1008, 12, 85), (40, 1008, 10, 102), (16, 1008, 4, 256)] {
             let layout = PackedLayout::new(16 << 20, 64 << 20, seal_len);
             assert_eq!(layout.sectors_per_object(), sectors);
             assert_eq!(layout.seal_pages_per_object(), pages);

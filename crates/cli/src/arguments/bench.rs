@@ -104,7 +104,7 @@ pub struct Rbd {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub block_sizes: Vec<ByteSize>,
     /// How sealed volumes are encrypted.
-    #[arg(long, short, value_name = "NAME", default_value = "aegis-256", value_parser = cipher_parser())]
+    #[arg(long, short, value_name = "NAME", default_value_t = CipherName::default_for_this_cpu(), value_parser = cipher_parser())]
     pub cipher: CipherName,
     /// The most memory that an attached volume may take.
     #[arg(long, value_name = "SIZE", default_value = "256M")]
