@@ -280,8 +280,6 @@ impl Store for RbdStore {
             for (number, offset, len) in inner.pieces(range) {
                 let (part, after) = std::mem::take(&mut rest).split_at_mut(len as usize);
                 rest = after;
-                // Absent objects are holes.
-                part.fill(0);
                 let read = match by_object.remove(&number) {
                     Some((_, read)) => read,
                     None => ObjectRead::new(&inner.names.name(number))

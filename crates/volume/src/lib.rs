@@ -1,5 +1,6 @@
 //! A volume: the only place where cipher, layout and store meet.
 
+mod buffers;
 mod error;
 mod journal;
 mod keeper;

@@ -31,6 +31,7 @@ use sealdisk_store::{ObjectStore, Store};
 use sealdisk_units::Lineage;
 
 use crate::VolumeError;
+use crate::buffers::Buffers;
 use crate::metadata::object_map::{ObjectMap, UnreadableZone};
 use crate::metadata::seal_cache::SealCache;
 use crate::standing::Standing;
@@ -51,6 +52,7 @@ pub(crate) struct ObjectVolume {
     metadata: MetadataCipher,
     superblock_mac: SuperblockMac,
     size: u64,
+    buffers: Arc<Buffers>,
     turns: Turns,
     roots: Mutex<Roots>,
     map: RwLock<ObjectMap>,

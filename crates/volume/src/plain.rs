@@ -10,6 +10,7 @@ use sealdisk_layout::PlainPayload;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, OBJECT_SIZE, StoreRange};
 
+use crate::buffers::{Buffer, Buffers};
 use crate::standing::Standing;
 use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
 
@@ -19,6 +20,7 @@ const AT_ONCE: usize = 1 << 20;
 /// An open LUKS2 volume.
 pub(crate) struct PlainVolume {
     standing: Standing,
+    buffers: Arc<Buffers>,
     store: Arc<dyn Store>,
     cipher: XtsPlain64,
     offset: u64,
@@ -60,6 +62,7 @@ impl PlainVolume {
             .map_err(|error| OpenError::BadPayload(error.to_string()))?;
         Ok(Self {
             standing: Standing::new(name, options.read_only),
+            buffers: Arc::default(),
             size: size_of_payload(&*store, payload)?,
             cipher,
             offset: payload.offset,
@@ -168,7 +171,7 @@ impl PlainVolume {
                 continue;
             }
             if self.is_aligned(range) && buf.len() <= AT_ONCE {
-                let mut sectors = AlignedBuf::new(buf.len());
+                let mut sectors = self.buffers.take(buf.len());
                 self.cipher.encrypt_into(range.offset() / 512, buf, &mut sectors);
                 held += buf.len();
                 pending.push((index, encrypted.len()));
@@ -190,7 +193,7 @@ impl PlainVolume {
         &self,
         batch: &mut [WriteRequest<'_>],
         pending: &mut Vec<(usize, usize)>,
-        encrypted: &mut Vec<(ByteRange, AlignedBuf)>,
+        encrypted: &mut Vec<(ByteRange, Buffer)>,
     ) {
         let mut ranges: Vec<_> = encrypted.iter().map(|(range, _)| (range.offset(), range.end())).collect();
         ranges.sort_unstable();
@@ -216,7 +219,7 @@ impl PlainVolume {
         let whole = self.is_aligned(range);
         let _together = whole.then(|| self.partial.read().unwrap_or_else(PoisonError::into_inner));
         let _alone = (!whole).then(|| self.partial.write().unwrap_or_else(PoisonError::into_inner));
-        let mut sectors = AlignedBuf::new((around.len() as usize).min(AT_ONCE));
+        let mut sectors = self.buffers.take((around.len() as usize).min(AT_ONCE));
         let mut offset = around.offset();
         while offset < around.end() {
             let part = ByteRange::checked(offset, (around.end() - offset).min(AT_ONCE as u64), self.size)

@@ -51,6 +51,11 @@ impl<'a> ObjectRead<'a> {
         !bytes && self.keys.is_empty() && !self.every_key && !self.measure
     }
 
+    /// Zeros wherever bytes were wanted: there is no such object.
+    pub(crate) fn clear(&mut self) {
+        self.extents.iter_mut().for_each(|(_, buf)| buf.fill(0));
+    }
+
     /// Reads another object instead, of which only the first `end` bytes count: what lies behind them is zeros.
     pub(crate) fn redirect(&mut self, object: &str, end: u64) -> Result<(), RadosError> {
         self.object = c_string(object.as_bytes(), "the object's name")?;

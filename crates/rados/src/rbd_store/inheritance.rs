@@ -43,7 +43,8 @@ impl Inner {
         self.parents.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads objects, whose numbers are given in the same order, in the image or where it has them from.
+    /// Reads objects, whose numbers are given in the same order, in the image or where it has them from. An absent one has
+    /// zeros.
     pub(super) fn read_objects(&self, numbers: &[u64], reads: &mut [ObjectRead<'_>]) {
         // From before the first read: if they change meanwhile, what is absent here now may be nowhere else later.
         let parents = self.parents();
@@ -55,6 +56,7 @@ impl Inner {
                 reads.iter_mut().filter(|read| is_absent(read)).for_each(|read| read.result = Err(unknown(&reason)));
             }
         }
+        reads.iter_mut().filter(|read| is_absent(read)).for_each(ObjectRead::clear);
     }
 
     /// Sees to it that objects are the image's own before they are changed in `pool`.

@@ -65,8 +65,6 @@ impl Inner {
         self.check_inside(operation, whole(object))?;
         let mut read = Read::new(&self.names.name(object)).map_err(|error| self.failure(operation, error))?;
         for extent in extents {
-            // An absent object has no bytes.
-            extent.buf.fill(0);
             read = read.extent(extent.offset, extent.buf);
         }
         Ok(read.keys(keys.iter().map(|key| key.to_be_bytes().to_vec())))

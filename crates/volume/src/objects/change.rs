@@ -6,6 +6,8 @@ use sealdisk_cipher::Sealed;
 use sealdisk_units::SECTOR_SIZE;
 use zeroize::Zeroizing;
 
+use crate::buffers::Buffer;
+
 /// A change of one object. Indices count its sectors.
 pub(super) enum Change {
     /// Whole sectors.
@@ -13,7 +15,7 @@ pub(super) enum Change {
         /// The first one.
         first: u64,
         /// What is to stand in their places, one after the other.
-        text: Vec<u8>,
+        text: Buffer,
         /// How each was sealed.
         sealed: Vec<Sealed>,
     },

@@ -105,6 +105,7 @@ impl ObjectVolume {
             superblock_mac,
             metadata,
             size: superblock.size,
+            buffers: Arc::default(),
             turns: Turns::default(),
             roots: Mutex::new(roots),
             map: RwLock::new(map),

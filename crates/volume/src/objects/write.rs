@@ -57,7 +57,7 @@ impl ObjectVolume {
     /// Seals neighbouring sectors of one object.
     pub(super) fn seal(&self, first: Lba, plain: &[u8]) -> Result<Change, VolumeError> {
         let count = plain.len() / SECTOR_SIZE;
-        let mut text = vec![0; plain.len()];
+        let mut text = self.buffers.take(plain.len());
         let mut sealed = Vec::with_capacity(count);
         let places = plain.chunks_exact(SECTOR_SIZE).zip(text.chunks_exact_mut(SECTOR_SIZE));
         for ((nth, nonce), (plain, place)) in (0..).zip(self.standing.draw_nonces(count)?).zip(places) {
