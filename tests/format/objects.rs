@@ -37,7 +37,7 @@ fn kinds() -> impl Iterator<Item = (CipherName, LayoutName, bool)> {
 /// How many sectors an object has, and how many slots a page: section 6's formulas.
 pub fn shape(sealed: &SealedPayload) -> (u64, u64) {
     let slots = 4096 / sealed.cipher.seal_len() as u64;
-    (if sealed.layout == LayoutName::Packed { 1024 * slots / (slots + 1) } else { 1024 }, slots)
+    (if sealed.layout == LayoutName::Packed { 1024 * slots / (slots + 1) / 16 * 16 } else { 1024 }, slots)
 }
 
 /// A folder with a volume's objects, the secret that opens it, and room for the disk's bytes.
