@@ -8,6 +8,7 @@ mod formatting;
 mod harness;
 mod interop;
 mod key_slots;
+mod killed;
 mod layouts;
 mod refusals;
 mod snapshots;
