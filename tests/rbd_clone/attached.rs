@@ -55,7 +55,7 @@ fn flattening_goes_on_beside_writing_and_then_the_parent_may_go() {
         ("flatten-data", Kind::ErasureCoded),
     ]);
     for (pool, options) in [("flatten", ""), ("flatten-ec", "--data-pool flatten-data")] {
-        let mut model = family(&images, pool, 400, options);
+        let mut model = family(&images, pool, 200, options);
         let child = format!("{pool}/child");
         images.rbd(&format!("snap create --no-progress {child}@before"));
         let before = model.clone();

@@ -3,19 +3,10 @@
 use std::os::unix::process::ExitStatusExt;
 
 use support::ceph::Cluster;
-use support::programs::{eventually, succeed};
 
 use crate::harness::typing::Typist;
 use crate::harness::{Place, nbd};
-use crate::{Images, place_in};
-
-fn kill(place: &Place, name: &str) {
-    let pid = place.list().iter().find(|line| line["name"] == name).unwrap()["pid"].to_string();
-    succeed(std::process::Command::new("kill").args(["-KILL", &pid]));
-    eventually("the daemon is dead", || {
-        place.list().iter().any(|line| line["name"] == name && line["state"] == "dead")
-    });
-}
+use crate::{Images, kill, place_in};
 
 #[test]
 fn an_attached_image_is_a_disk_that_nobody_else_writes() {
