@@ -165,8 +165,8 @@ fn a_killed_change_of_a_key_slot_leaves_the_old_key_or_the_new_one() {
     for moment in 1..=10 {
         let image = format!("killed-{moment}");
         let mut changing = change(&image).stdout(Stdio::null()).spawn().unwrap();
-        // What it does first is to connect.
-        std::thread::sleep(whole * (moment + 4) / 14);
+        // At first it connects, and at last it says good-bye.
+        std::thread::sleep(whole * (2 * moment + 5) / 30);
         let _ = changing.kill();
         changing.wait().unwrap();
         let [key, other, old, new] = opens(&image);
