@@ -4,25 +4,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sealdisk_layout::Payload;
+use sealdisk_rados::{Image, Pool};
 use sealdisk_store::{OpenMode, Store};
 use sealdisk_units::{ByteRange, SECTOR_SIZE};
-use sealdisk_volume::{OpenOptions, Space, Volume};
-use support::images::Images;
-use support::{Random, key, read, write};
+use sealdisk_volume::{OpenOptions, ReadRequest, Space, Volume, VolumeError, WriteRequest};
+use support::images::{Images, name};
+use support::{Random, key, write};
 
 /// Sectors of the disk: its last object is used only in part.
-const SECTORS: u64 = 2300;
+const SECTORS: u64 = 1300;
 /// Bytes of the disk.
 pub const SIZE: u64 = SECTORS * SECTOR_SIZE as u64;
-const OBJECT: u64 = 4 << 20;
 const MEMORY: usize = 4 << 20;
+/// Sectors that are read at once: each costs a way to Ceph otherwise.
+const AT_ONCE: usize = 128;
 
 /// What a disk holds.
 pub type Content = Arc<Vec<u8>>;
 
 /// A volume on an image.
 pub struct Disk<'a> {
-    images: &'a Images,
+    /// Where it is.
+    pub images: &'a Images,
     folder: &'a Path,
     /// The image.
     pub image: String,
@@ -35,9 +38,11 @@ pub struct Disk<'a> {
 impl<'a> Disk<'a> {
     /// A new volume that is full but for what was discarded.
     pub fn new(images: &'a Images, folder: &'a Path, image: &str, payload: Payload) -> Self {
+        let place = name(image);
+        let pool = Pool::open(&images.connection, &place.pool, "").unwrap();
+        Image::create(&pool, &place.image, Volume::object_store_size(&payload, SIZE), None).unwrap();
+        Volume::format(&*images.open(image), &payload, &key(), SIZE).unwrap();
         let image = image.to_owned();
-        images.create(&image, Volume::object_store_size(&payload, SIZE), OBJECT);
-        Volume::format(&*images.open(&image), &payload, &key(), SIZE).unwrap();
         let mut disk = Self { images, folder, image, payload, content: Content::default(), changes: 0 };
         let mut content = vec![0; SIZE as usize];
         for (lba, sector) in content.chunks_mut(SECTOR_SIZE).enumerate() {
@@ -45,33 +50,53 @@ impl<'a> Disk<'a> {
             let len = if lba % 3 == 0 { 300 } else { SECTOR_SIZE };
             Random::new(lba as u64).fill(&mut sector[..len]);
         }
-        let volume = disk.open(&disk.image, OpenMode::ReadWrite).unwrap();
+        let volume = disk.attach(&disk.image);
         write(&volume, 0, &content).unwrap();
         volume.flush().unwrap();
         let discarded = ByteRange::checked(50 << 12, 60 << 12, SIZE).unwrap();
         volume.zero(discarded, Space::Free).unwrap();
         content[50 << 12..110 << 12].fill(0);
-        volume.close().unwrap();
         disk.content = Arc::new(content);
-        disk.change(&disk.image.clone());
+        disk.overwrite(&volume).unwrap();
+        volume.close().unwrap();
         disk
+    }
+
+    /// The same volume in the eyes of another client.
+    pub fn of_client<'b>(&self, images: &'b Images) -> Disk<'b>
+    where
+        'a: 'b,
+    {
+        let (image, content) = (self.image.clone(), Arc::clone(&self.content));
+        Disk { images, folder: self.folder, image, payload: self.payload, content, changes: self.changes }
     }
 
     /// Overwrites sectors all over the disk that this image holds. Returns what was there before. (An image that does not
     /// open stays as it is, and is found out when it is compared.)
     pub fn change(&mut self, image: &str) -> Content {
         let before = Arc::clone(&self.content);
-        self.changes += 1;
         let Ok(volume) = self.open(image, OpenMode::ReadWrite) else { return before };
-        let content = Arc::make_mut(&mut self.content);
-        for lba in (self.changes..SECTORS).step_by(17) {
-            let at = lba as usize * SECTOR_SIZE;
-            let sector = &mut content[at..at + SECTOR_SIZE];
-            Random::new(self.changes << 32 | lba).fill(sector);
-            write(&volume, at as u64, sector).unwrap();
-        }
+        self.overwrite(&volume).unwrap();
         volume.close().unwrap();
         before
+    }
+
+    /// Overwrites sectors all over this disk.
+    pub fn overwrite(&mut self, volume: &Volume) -> Result<(), VolumeError> {
+        self.changes += 1;
+        let mut content = Vec::clone(&self.content);
+        let chosen = content.chunks_mut(SECTOR_SIZE).enumerate().skip(self.changes as usize).step_by(17);
+        let mut batch: Vec<_> = chosen
+            .map(|(lba, sector)| {
+                Random::new(self.changes << 32 | lba as u64).fill(sector);
+                WriteRequest::new(sector_range(lba), &*sector)
+            })
+            .collect();
+        volume.write(&mut batch);
+        batch.into_iter().try_for_each(|request| request.result)?;
+        volume.flush()?;
+        self.content = Arc::new(content);
+        Ok(())
     }
 
     /// Runs `rbd`.
@@ -80,13 +105,23 @@ impl<'a> Disk<'a> {
         self.images.rbd(command);
     }
 
-    fn image_name(&self) -> &str {
-        self.image.rsplit('/').next().unwrap()
+    /// The pool that the image is in.
+    pub fn pool(&self) -> String {
+        name(&self.image).pool
     }
 
-    /// Another image of a like name, in a pool.
-    pub fn other(&self, pool: &str, suffix: &str) -> String {
-        format!("{pool}/{}-{suffix}", self.image_name())
+    fn image_name(&self) -> String {
+        name(&self.image).image
+    }
+
+    /// Another image of a like name in the same pool.
+    pub fn beside(&self, suffix: &str) -> String {
+        format!("{}-{suffix}", self.image)
+    }
+
+    /// Another image of a like name in the pool for that.
+    pub fn elsewhere(&self, suffix: &str) -> String {
+        format!("{}-other/{}-{suffix}", self.pool(), self.image_name())
     }
 
     /// A file for this disk.
@@ -107,24 +142,40 @@ impl<'a> Disk<'a> {
     /// Why an image or a snapshot is not this disk.
     pub fn loss(&self, image: &str, content: &[u8]) -> Option<String> {
         let mode = if image.contains('@') { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        let volume = match self.open(image, mode) {
-            Ok(volume) => volume,
-            Err(error) => return Some(format!("{image}: {error}")),
-        };
-        let mut sector = vec![0; SECTOR_SIZE];
-        let lost = |lba: &u64| {
-            let at = *lba as usize * SECTOR_SIZE;
-            read(&volume, at as u64, &mut sector).is_err() || sector != content[at..at + SECTOR_SIZE]
-        };
-        match (0..SECTORS).filter(lost).count() {
-            0 => None,
-            lost => Some(format!("{image}: {lost} sectors of {SECTORS}")),
+        match self.open(image, mode) {
+            Ok(volume) => lost(&volume, content).map(|lost| format!("{image}: {lost}")),
+            Err(error) => Some(format!("{image}: {error}")),
         }
     }
 
-    fn open(&self, image: &str, mode: OpenMode) -> Result<Volume, String> {
+    /// The volume on an image that it must open on.
+    #[track_caller]
+    pub fn attach(&self, image: &str) -> Volume {
+        self.open(image, OpenMode::ReadWrite).unwrap()
+    }
+
+    /// Opens the volume on an image.
+    pub fn open(&self, image: &str, mode: OpenMode) -> Result<Volume, String> {
         let store: Arc<dyn Store> = self.images.try_open(image, mode).map_err(|error| error.to_string())?;
         let options = OpenOptions { read_only: mode == OpenMode::ReadOnly, memory: MEMORY };
         Volume::open(store, image, &self.payload, &key(), options).map_err(|error| error.to_string())
     }
+}
+
+/// Which sector of a volume is not what it should be.
+pub fn lost(volume: &Volume, content: &[u8]) -> Option<String> {
+    let mut found = vec![0; SIZE as usize];
+    let sectors = found.chunks_mut(SECTOR_SIZE).enumerate();
+    let mut batch: Vec<_> = sectors.map(|(lba, buf)| ReadRequest::new(sector_range(lba), buf)).collect();
+    batch.chunks_mut(AT_ONCE).zip(content.chunks(AT_ONCE * SECTOR_SIZE)).find_map(|(batch, content)| {
+        volume.read(batch);
+        batch.iter().zip(content.chunks(SECTOR_SIZE)).find_map(|(request, expected)| match &request.result {
+            Err(error) => Some(error.to_string()),
+            Ok(()) => (*request.buf != *expected).then(|| format!("bytes {:?} differ", request.range)),
+        })
+    })
+}
+
+fn sector_range(lba: usize) -> ByteRange {
+    ByteRange::checked((lba * SECTOR_SIZE) as u64, SECTOR_SIZE as u64, SIZE).unwrap()
 }

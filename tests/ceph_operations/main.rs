@@ -1,7 +1,8 @@
-//! What operations of Ceph do to volumes, layout by layout. `docs/ceph-operations.md` has the table that is measured here.
+//! What operations of Ceph do to volumes. `docs/ceph-operations.md` has the tables that are measured here.
 // A failed expectation here is a failed test.
 #![allow(clippy::unwrap_used)]
 
+mod attached;
 mod disk;
 mod operations;
 
@@ -16,6 +17,7 @@ use support::ceph::Pool;
 use support::images::Images;
 use support::payload;
 
+use attached::ROWS;
 use disk::{Disk, SIZE};
 use operations::OPERATIONS;
 
@@ -40,43 +42,73 @@ fn sealed(layout: LayoutName, fold: bool) -> Payload {
 
 const PLAIN: PlainPayload = PlainPayload { offset: 0, size: Some(SIZE), sector_size: SECTOR_SIZE as u32, iv_tweak: 0 };
 
+/// Whether a layout survives each of the operations. They leave images behind in the pools.
+fn column(images: &Images, folder: &Path, number: usize) -> Vec<bool> {
+    let survives = |(row, (name, operation)): (usize, &(&str, operations::Operation))| {
+        let image = format!("ops/disk-{row}-{number}");
+        let mut disk = Disk::new(images, folder, &image, (LAYOUTS[number].payload)());
+        let copies = operation(&mut disk);
+        assert!(!copies.is_empty(), "{name}");
+        let losses = copies.iter().filter_map(|(copy, content)| disk.loss(copy, content));
+        losses.inspect(|loss| println!("{name}: {loss}")).count() == 0
+    };
+    OPERATIONS.iter().enumerate().map(survives).collect()
+}
+
 #[test]
-fn the_table_in_the_documentation_is_what_happens() {
+fn what_survives_which_operation_is_what_the_documentation_says() {
     let images = Images::new(&[("ops", Pool::Replicated(2)), ("ops-other", Pool::Replicated(2))]);
     images.rbd("mirror pool enable ops image");
     let folder = Scratch::new("sealdisk-operations-");
+    // They mostly wait for Ceph and its programs.
+    let columns: Vec<Vec<bool>> = std::thread::scope(|scope| {
+        let (images, folder) = (&images, folder.path());
+        let columns = (0..LAYOUTS.len()).map(|number| scope.spawn(move || column(images, folder, number)));
+        columns.collect::<Vec<_>>().into_iter().map(|column| column.join().unwrap()).collect()
+    });
     let mut table = heading();
-    for (number, (name, operation)) in OPERATIONS.iter().enumerate() {
-        let mut row = format!("| {name} |");
-        let measure = |column: usize| {
-            let mut disk =
-                Disk::new(&images, folder.path(), &format!("ops/disk-{number}-{column}"), (LAYOUTS[column].payload)());
-            let copies = operation(&mut disk);
-            assert!(!copies.is_empty(), "{name}");
-            let losses = copies.iter().filter_map(|(copy, content)| disk.loss(copy, content));
-            losses.inspect(|loss| println!("{name}: {loss}")).count() == 0
-        };
-        // They mostly wait for Ceph's programs.
-        let kept: Vec<bool> = std::thread::scope(|scope| {
-            let columns = (0..LAYOUTS.len()).map(|column| scope.spawn(move || measure(column)));
-            columns.collect::<Vec<_>>().into_iter().map(|column| column.join().unwrap()).collect()
-        });
-        kept.into_iter().for_each(|kept| row += if kept { " yes |" } else { " **no** |" });
-        println!("{row}");
-        table += &format!("{row}\n");
+    for (row, (name, _)) in OPERATIONS.iter().enumerate() {
+        let cells = columns.iter().map(|kept| if kept[row] { " yes |" } else { " **no** |" });
+        table += &format!("| {name} |{}\n", cells.collect::<String>());
     }
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ceph-operations.md");
-    let told = fs::read_to_string(&page).unwrap();
-    assert!(told.contains(&table), "{} has another table than what happens:\n{table}", page.display());
+    assert_documented(&table);
 }
 
-/// What the table rests on: a copy that is not the disk is found out.
+#[test]
+fn what_happens_to_an_attached_volume_is_what_the_documentation_says() {
+    let images = Images::new(&[("attached", Pool::Replicated(2)), ("attached-other", Pool::Replicated(2))]);
+    let folder = Scratch::new("sealdisk-operations-");
+    let mut table = "| operation | what happens |\n|---|---|\n".to_owned();
+    std::thread::scope(|scope| {
+        for (number, row) in ROWS.iter().enumerate() {
+            table += &format!("| {} | {} |\n", row.operation, row.effect);
+            let (images, folder) = (&images, folder.path());
+            let show = move || {
+                let client = images.of_another_client();
+                let payload = sealed(LayoutName::Packed, number % 2 == 0);
+                (row.show)(Disk::new(&client, folder, &format!("attached/disk-{number}"), payload));
+            };
+            // A thread's name is in the report of its failure.
+            std::thread::Builder::new().name(row.operation.to_owned()).spawn_scoped(scope, show).unwrap();
+        }
+    });
+    assert_documented(&table);
+}
+
+#[track_caller]
+fn assert_documented(table: &str) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ceph-operations.md");
+    let told = fs::read_to_string(&page).unwrap();
+    assert!(told.contains(table), "{} has another table than what happens:\n{table}", page.display());
+}
+
+/// What the tables rest on: a copy that is not the disk is found out.
 #[test]
 fn a_changed_copy_is_not_the_disk() {
     let images = Images::new(&[("ops-changed", Pool::Replicated(2))]);
     let folder = Scratch::new("sealdisk-operations-");
-    for (number, Layout { name, payload }) in LAYOUTS.iter().enumerate() {
-        let mut disk = Disk::new(&images, folder.path(), &format!("ops-changed/disk-{number}"), payload());
+    let check = |Layout { name, payload }: &Layout| {
+        let mut disk = Disk::new(&images, folder.path(), &format!("ops-changed/{name}").replace(", ", "-"), payload());
         let image = disk.image.clone();
         assert_eq!(disk.loss(&image, &disk.content), None, "{name}");
         images.rbd(&format!("snap create --no-progress {image}@s"));
@@ -88,7 +120,12 @@ fn a_changed_copy_is_not_the_disk() {
         images.librbd_writes(&image, place, 1, 0x5a);
         images.librbd_writes(&image, place + 1, 1, 0xa5);
         assert!(disk.loss(&image, &disk.content).is_some(), "{name}");
-    }
+    };
+    std::thread::scope(|scope| {
+        for layout in &LAYOUTS {
+            scope.spawn(|| check(layout));
+        }
+    });
 }
 
 fn heading() -> String {

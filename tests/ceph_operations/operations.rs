@@ -5,10 +5,10 @@ use crate::disk::{Content, Disk};
 /// What must be where, afterwards.
 type Copies = Vec<(String, Content)>;
 /// What is done.
-type Operation = fn(&mut Disk<'_>) -> Copies;
+pub type Operation = fn(&mut Disk<'_>) -> Copies;
 
 /// What images are given that `rbd` makes by itself, lest it gives them an object map.
-const FEATURES: &str = "--image-feature layering,exclusive-lock,deep-flatten";
+pub const FEATURES: &str = "--image-feature layering,exclusive-lock,deep-flatten";
 
 /// The rows of the table.
 pub const OPERATIONS: [(&str, Operation); 16] = [
@@ -44,20 +44,20 @@ fn rollback(disk: &mut Disk<'_>) -> Copies {
 }
 
 fn copy(disk: &mut Disk<'_>) -> Copies {
-    let copy = disk.other("ops-other", "copy");
+    let copy = disk.elsewhere("copy");
     disk.rbd(&format!("cp --no-progress {FEATURES} {} {copy}", disk.image));
     vec![(copy, disk.content.clone())]
 }
 
 fn deep_copy(disk: &mut Disk<'_>) -> Copies {
     let past = snapshot(disk).remove(0).1;
-    let copy = disk.other("ops-other", "copy");
+    let copy = disk.elsewhere("copy");
     disk.rbd(&format!("deep cp --no-progress {FEATURES} {} {copy}", disk.image));
     vec![(copy.clone(), disk.content.clone()), (format!("{copy}@s"), past)]
 }
 
 fn export(disk: &mut Disk<'_>) -> Copies {
-    let (file, copy) = (disk.file("exported"), disk.other("ops", "imported"));
+    let (file, copy) = (disk.file("exported"), disk.beside("imported"));
     disk.rbd(&format!("export --no-progress {} {}", disk.image, file.display()));
     disk.rbd(&format!("import --no-progress {FEATURES} {} {copy}", file.display()));
     vec![(copy, disk.content.clone())]
@@ -65,7 +65,7 @@ fn export(disk: &mut Disk<'_>) -> Copies {
 
 fn export_with_snapshots(disk: &mut Disk<'_>) -> Copies {
     let past = snapshot(disk).remove(0).1;
-    let (file, copy) = (disk.file("exported"), disk.other("ops", "imported"));
+    let (file, copy) = (disk.file("exported"), disk.beside("imported"));
     disk.rbd(&format!("export --no-progress --export-format 2 {} {}", disk.image, file.display()));
     disk.rbd(&format!("import --no-progress --export-format 2 {FEATURES} {} {copy}", file.display()));
     vec![(copy.clone(), disk.content.clone()), (format!("{copy}@s"), past)]
@@ -74,7 +74,7 @@ fn export_with_snapshots(disk: &mut Disk<'_>) -> Copies {
 fn differences(disk: &mut Disk<'_>) -> Copies {
     let past = snapshot(disk).remove(0).1;
     disk.rbd(&format!("snap create --no-progress {}@t", disk.image));
-    let (first, second, copy) = (disk.file("first"), disk.file("second"), disk.other("ops-other", "copy"));
+    let (first, second, copy) = (disk.file("first"), disk.file("second"), disk.elsewhere("copy"));
     disk.rbd(&format!("export-diff --no-progress {}@s {}", disk.image, first.display()));
     disk.rbd(&format!("export-diff --no-progress --from-snap s {}@t {}", disk.image, second.display()));
     disk.rbd(&format!("create {copy} --size {}B {FEATURES}", disk.image_size()));
@@ -85,15 +85,16 @@ fn differences(disk: &mut Disk<'_>) -> Copies {
 
 fn migration(disk: &mut Disk<'_>) -> Copies {
     let past = snapshot(disk).remove(0).1;
-    let place = disk.other("ops-other", "migrated");
+    let place = disk.elsewhere("migrated");
     disk.rbd(&format!("migration prepare {FEATURES} {} {place}", disk.image));
     disk.rbd(&format!("migration execute --no-progress {place}"));
     disk.rbd(&format!("migration commit --no-progress {place}"));
     vec![(place.clone(), disk.content.clone()), (format!("{place}@s"), past)]
 }
 
-fn clone_of(disk: &Disk<'_>) -> String {
-    let child = disk.other("ops-other", "clone");
+/// A clone of a new snapshot `c`, in another pool.
+pub fn clone_of(disk: &Disk<'_>) -> String {
+    let child = disk.elsewhere("clone");
     disk.rbd(&format!("snap create --no-progress {}@c", disk.image));
     disk.rbd(&format!("clone --rbd-default-clone-format 2 {FEATURES} {}@c {child}", disk.image));
     child
@@ -150,6 +151,6 @@ fn demote_and_promote(disk: &mut Disk<'_>) -> Copies {
 fn trash(disk: &mut Disk<'_>) -> Copies {
     let id = disk.id();
     disk.rbd(&format!("trash mv {}", disk.image));
-    disk.rbd(&format!("trash restore ops/{id}"));
+    disk.rbd(&format!("trash restore {}/{id}", disk.pool()));
     vec![(disk.image.clone(), disk.content.clone())]
 }

@@ -10,11 +10,10 @@ use support::images::{Images, assert_same, content, write_both};
 use support::programs::eventually;
 
 const OBJECT: usize = 64 << 10;
-const OBJECTS: usize = 400;
 
-/// A parent that is full of noise, and a clone of it. Returns the content of both.
-fn family(images: &Images, pool: &str, options: &str) -> Vec<u8> {
-    let mut model = vec![0; OBJECTS * OBJECT];
+/// A parent of so many objects that is full of noise, and a clone of it. Returns the content of both.
+fn family(images: &Images, pool: &str, objects: usize, options: &str) -> Vec<u8> {
+    let mut model = vec![0; objects * OBJECT];
     images.create(&format!("{pool}/parent"), model.len() as u64, OBJECT as u64);
     let mut noise = vec![0; model.len()];
     Random::new(1).fill(&mut noise);
@@ -56,7 +55,7 @@ fn flattening_goes_on_beside_writing_and_then_the_parent_may_go() {
         ("flatten-data", Kind::ErasureCoded),
     ]);
     for (pool, options) in [("flatten", ""), ("flatten-ec", "--data-pool flatten-data")] {
-        let mut model = family(&images, pool, options);
+        let mut model = family(&images, pool, 200, options);
         let child = format!("{pool}/child");
         images.rbd(&format!("snap create --no-progress {child}@before"));
         let before = model.clone();
@@ -84,12 +83,12 @@ fn flattening_goes_on_beside_writing_and_then_the_parent_may_go() {
 #[test]
 fn what_was_cut_off_does_not_come_back_from_the_parent() {
     let images = Images::new(&[("shrink", Kind::Replicated(2))]);
-    let mut model = family(&images, "shrink", "");
+    let mut model = family(&images, "shrink", 60, "");
     let store = images.open("shrink/child");
     let full = model.len();
     images.rbd("snap create --no-progress shrink/child@full");
     let before = model.clone();
-    for (cut, others) in [(300 * OBJECT + 5000, true), (100 * OBJECT + 333, false)] {
+    for (cut, others) in [(45 * OBJECT + 5000, true), (15 * OBJECT + 333, false)] {
         for size in [cut, full] {
             if others {
                 images.rbd(&format!("resize --no-progress --allow-shrink --size {size}B shrink/child"));
@@ -115,7 +114,7 @@ fn what_was_cut_off_does_not_come_back_from_the_parent() {
 #[test]
 fn a_parent_that_migrates_is_waited_for() {
     let images = Images::new(&[("moving", Kind::Replicated(2)), ("moving-to", Kind::Replicated(2))]);
-    let model = family(&images, "moving", "");
+    let model = family(&images, "moving", 60, "");
     let store = images.open("moving/child");
     assert_same(&content(&*store), &model, "before");
     images.rbd("migration prepare moving/parent moving-to/parent");

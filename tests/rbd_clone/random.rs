@@ -234,13 +234,21 @@ impl Family<'_> {
     }
 
     fn check(&mut self) {
-        for disk in &self.disks {
-            let now = (disk.image.clone(), &disk.content);
+        let all = self.disks.iter().flat_map(|disk| {
             let snapshots = disk.snapshots.iter().map(|(name, then)| (format!("{}@{name}", disk.image), then));
-            for (image, expected) in snapshots.chain([now]) {
-                assert_same(&self.images.by_librbd(&image), expected, &format!("{image} by librbd"));
-                assert_same(&self.images.by_store(&image), expected, &image);
-            }
+            snapshots.chain([(disk.image.clone(), &disk.content)])
+        });
+        let images = self.images;
+        // Ceph's program mostly waits.
+        for some in all.collect::<Vec<_>>().chunks(4) {
+            std::thread::scope(|scope| {
+                for (image, expected) in some {
+                    scope.spawn(move || {
+                        assert_same(&images.by_librbd(image), expected, &format!("{image} by librbd"));
+                        assert_same(&images.by_store(image), expected, image);
+                    });
+                }
+            });
         }
         let found = content(&*self.store());
         assert_same(&found, &self.disks[self.current].content, "open");

@@ -1,4 +1,6 @@
 //! A process that writes to a sealed volume on an image is killed, paused, and deprived of its lock, in the middle of it.
+//! `crates/cli/tests/ceph/killed.rs` kills the program itself, while it writes; here it is killed while it opens the volume,
+//! too.
 // A failed expectation here is a failed test.
 #![allow(clippy::unwrap_used)]
 
@@ -20,9 +22,9 @@ use support::{Random, key, open, read_only};
 use writer::{Writer, assert_between, fixture};
 
 const OBJECT: u64 = 4 << 20;
-const KILLS: u32 = 100;
+const KILLS: u32 = 24;
 /// After so many kills the work goes on in a clone, where objects are copied before they are changed.
-const KILLS_OF_AN_IMAGE: u32 = 20;
+const KILLS_OF_AN_IMAGE: u32 = 8;
 
 fn format(images: &Images, image: &str) {
     let fixture = fixture();
@@ -45,9 +47,9 @@ fn open_after_death(images: &Images, image: &str) -> Arc<RbdStore> {
 }
 
 #[test]
-fn killed_a_hundred_times_every_sector_is_old_or_new() {
+fn killed_while_it_opens_or_writes_every_sector_is_old_or_new() {
     let images = Images::new(&[("killed", Kind::Replicated(2))]);
-    let random = &mut Random::new(Random::seed_from_environment("killed a hundred times"));
+    let random = &mut Random::new(Random::seed_from_environment("killed"));
     let mut image = "killed/disk0".to_owned();
     format(&images, &image);
     let mut least = 0;
@@ -55,7 +57,7 @@ fn killed_a_hundred_times_every_sector_is_old_or_new() {
     for kill in 1..=KILLS {
         let mut writer = Writer::start(&images, &image, most + 1);
         // At any moment of opening, or of writing.
-        if !random.one_in(5) {
+        if random.one_in(2) {
             eventually("it writes", || writer.begun() > 0);
         }
         std::thread::sleep(Duration::from_micros(random.below(300_000)));
@@ -72,7 +74,7 @@ fn killed_a_hundred_times_every_sector_is_old_or_new() {
             image = next;
         }
     }
-    assert!(least > 20, "only {least} rounds were flushed");
+    assert!(least > 0, "nothing was ever flushed");
 }
 
 /// Paused, robbed of its lock and resumed: it changes nothing any more, and says why.

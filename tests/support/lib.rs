@@ -6,6 +6,7 @@ pub mod images;
 mod model;
 pub mod programs;
 mod random;
+pub mod raw_client;
 mod scratch;
 mod server;
 pub mod store_contract;

@@ -7,9 +7,6 @@ mod nbd;
 #[path = "common/ram_disk.rs"]
 #[allow(dead_code, reason = "shared by several tests")]
 mod ram_disk;
-#[path = "common/raw_client.rs"]
-#[allow(dead_code, reason = "shared by several tests")]
-mod raw_client;
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -18,8 +15,8 @@ use std::time::Duration;
 use nbd::Served;
 use proptest::prelude::*;
 use ram_disk::RamDisk;
-use raw_client::*;
 use sealdisk_export::nbd::NbdOptions;
+use support::raw_client::*;
 
 const SIZE: u64 = 8 << 20;
 const EINVAL: u32 = 22;

@@ -7,9 +7,6 @@ mod nbd;
 #[path = "common/ram_disk.rs"]
 #[allow(dead_code, reason = "shared by several tests")]
 mod ram_disk;
-#[path = "common/raw_client.rs"]
-#[allow(dead_code, reason = "shared by several tests")]
-mod raw_client;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,11 +16,11 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use nbd::Served;
 use ram_disk::RamDisk;
-use raw_client::{CLIENT_FLAGS, CMD_READ, CMD_WRITE, OPT_EXPORT_NAME, RawClient, SOON, option, request};
 use sealdisk_export::nbd::{ListenAddress, NbdExport, NbdOptions};
 use sealdisk_export::{Disk, Export, ReadQueue};
 use sealdisk_units::ByteRange;
 use sealdisk_volume::{Allocation, ReadRequest, Space, VolumeError, WriteRequest};
+use support::raw_client::{CLIENT_FLAGS, CMD_READ, CMD_WRITE, OPT_EXPORT_NAME, RawClient, SOON, option, request};
 
 fn start(address: &ListenAddress) -> Result<NbdExport, sealdisk_export::ExportError> {
     NbdExport::start(Arc::new(RamDisk::new(1 << 20)), address, NbdOptions::default())

@@ -1,4 +1,5 @@
-//! A header whose edits are put into objects one after the other opens after each of them.
+//! A header whose edits are put into objects one after the other opens after each of them, for us and for cryptsetup: whoever
+//! puts them there may be killed at any time.
 #![allow(clippy::unwrap_used, reason = "a failed expectation in a test is a failed test")]
 
 mod common;
@@ -25,10 +26,18 @@ fn apply(bytes: &mut [u8], edit: &ObjectEdit, object_size: usize) {
     }
 }
 
-/// Whether a header opens with one of these.
+/// Whether a header opens with one of these. Debian's cryptsetup must think the same. (It mends what is torn: it comes
+/// second.)
 fn opens(device: &Path, passphrases: &[&str]) -> bool {
     let header = Header::load(device).unwrap();
-    passphrases.iter().any(|text| header.unlock(&passphrase(text), None).is_ok())
+    let ours: Vec<bool> = passphrases.iter().map(|text| header.unlock(&passphrase(text), None).is_ok()).collect();
+    cryptsetup(&["luksDump", common::text(device)]);
+    let theirs = passphrases.iter().map(|text| {
+        let open = ["open", "--test-passphrase", "--key-file=-", common::text(device)];
+        cryptsetup_with(&open, text).status.success()
+    });
+    assert_eq!(theirs.collect::<Vec<_>>(), ours, "cryptsetup, and we");
+    ours.contains(&true) || passphrases.is_empty()
 }
 
 /// Changes a header with `change`, and goes the way there edit by edit. `any` of these must open it at all times.
@@ -53,17 +62,16 @@ fn goes_through(name: &str, slots: u32, any: &[&str], change: impl Fn(&Path)) ->
         assert_eq!(edits.iter().filter(|edit| !edit.expected.is_empty()).count(), 1);
         let mut bytes = before.clone();
         let file = fs::File::create(&copy).unwrap();
-        for (done, edit) in edits.iter().enumerate() {
-            // Of many small objects, not every one.
-            if edits.len() < 20 || done % 37 == 0 || edit.object < 8 {
+        // After none of them, after each, and after all. Of many small objects, not after every one.
+        let asked = |done: usize| {
+            edits.len() < 12 || done.is_multiple_of(37) || edits.get(done).is_none_or(|edit| edit.object < 8)
+        };
+        for done in 0..=edits.len() {
+            if asked(done) {
                 file.write_all_at(&bytes, 0).unwrap();
-                assert!(
-                    any.is_empty() || opens(&copy, any),
-                    "{name}: {done} of {} edits in objects of {object_size}",
-                    edits.len()
-                );
+                assert!(opens(&copy, any), "{name}: {done} of {} edits in objects of {object_size}", edits.len());
             }
-            apply(&mut bytes, edit, object_size);
+            edits.get(done).into_iter().for_each(|edit| apply(&mut bytes, edit, object_size));
         }
         let copies = map.copies.end as usize;
         assert!(bytes[..copies] == after[..copies], "{name}");
@@ -87,6 +95,7 @@ fn at_any_time_the_old_or_the_new_key_opens() {
         header.change_key(&passphrase("old"), &passphrase("new"), None, Pbkdf::CHEAPEST).unwrap();
     };
     goes_through("add", 1, &["old"], add);
+    goes_through("add among many", 20, &["old"], add);
     goes_through("change", 1, &["old", "new"], change);
     goes_through("change among many", 20, &["old", "new"], change);
 }
@@ -97,6 +106,9 @@ fn a_wiped_key_slot_is_zeros() {
         let mut header = Header::load(device).unwrap();
         header.kill_slot(2, LastSlot::Keep).unwrap();
     };
+    goes_through("remove among many", 20, &["old"], |device| {
+        Header::load(device).unwrap().kill_slot(18, LastSlot::Keep).unwrap();
+    });
     let bytes = goes_through("remove", 3, &["old"], remove);
     let area = 32768 + 2 * 258048..32768 + 3 * 258048;
     assert!(bytes[area].iter().all(|byte| *byte == 0));
@@ -109,12 +121,14 @@ fn a_wiped_key_slot_is_zeros() {
 fn a_restored_header_is_the_old_or_the_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let backup = folder.path().join("backup");
-    goes_through("restore", 1, &["old", "new"], |device| {
-        let _ = fs::remove_file(&backup);
-        let mut header = Header::load(device).unwrap();
-        header.change_key(&passphrase("old"), &passphrase("new"), None, Pbkdf::CHEAPEST).unwrap();
-        header.backup(&backup).unwrap();
-        header.add_key(&passphrase("new"), &passphrase("old"), None, Pbkdf::CHEAPEST).unwrap();
-        Header::restore(device, &backup, RestoreCheck::SameVolume).unwrap();
-    });
+    for (name, slots) in [("restore", 1), ("restore among many", 20)] {
+        goes_through(name, slots, &["old", "new"], |device| {
+            let _ = fs::remove_file(&backup);
+            let mut header = Header::load(device).unwrap();
+            header.change_key(&passphrase("old"), &passphrase("new"), None, Pbkdf::CHEAPEST).unwrap();
+            header.backup(&backup).unwrap();
+            header.add_key(&passphrase("new"), &passphrase("old"), None, Pbkdf::CHEAPEST).unwrap();
+            Header::restore(device, &backup, RestoreCheck::SameVolume).unwrap();
+        });
+    }
 }

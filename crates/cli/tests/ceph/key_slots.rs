@@ -1,6 +1,9 @@
 //! The header of an image: key slots, backups, and what becomes of key material.
 
-use support::programs::succeed;
+use std::process::Stdio;
+use std::time::Instant;
+
+use support::programs::{run, succeed};
 
 use crate::Images;
 use crate::harness::{CHEAP, cryptsetup, nbd};
@@ -58,9 +61,12 @@ fn two_who_add_keys_at_once_both_succeed() {
     assert_eq!(serde_json::from_str::<Vec<serde_json::Value>>(&slots).unwrap().len(), 19);
     let mut names: Vec<String> = (1..count).map(|number| format!("key{number}")).collect();
     names.push("key".into());
+    let exported = images.place.path("exported");
+    images.rbd(&format!("export --no-progress disk {}", exported.display()));
     for name in &names {
-        images.place.ok(&["check", &volume, "--key-file", name]);
+        succeed(cryptsetup(&["open", "--test-passphrase", "--key-file"]).arg(images.place.path(name)).arg(&exported));
     }
+    images.place.ok(&["check", &volume, "--key-file", names.last().unwrap()]);
 }
 
 #[test]
@@ -114,4 +120,57 @@ fn a_header_is_saved_restored_and_understood_by_cryptsetup() {
     succeed(cryptsetup(&["luksHeaderBackup", "--header-backup-file"]).arg(images.place.path("theirs")).arg(&exported));
     images.place.ok(&["header", "restore", &volume, "theirs", "--force"]);
     images.place.ok(&["check", &volume, "--key-file", "key"]);
+}
+
+/// Killed at ten moments, when the header lies in more than one object. `crates/header/tests/object_edits.rs` has the states
+/// in between one by one.
+#[test]
+fn a_killed_change_of_a_key_slot_leaves_the_old_key_or_the_new_one() {
+    let images = Images::new("slots-killed");
+    let volume = images.volume("disk", "8M");
+    let place = &images.place;
+    place.file("old", b"old secret");
+    place.file("new", b"new secret");
+    // The first object has room for the material of 16.
+    place.ok(&["header", "backup", &volume, "saved"]);
+    for slot in 1..=16 {
+        let (new, slot) = (if slot == 16 { "old" } else { "other" }, slot.to_string());
+        place.ok(&[&add("saved", "key", new)[..], &["--slot", &slot]].concat());
+    }
+    place.ok(&["header", "restore", &volume, "saved", "--force"]);
+    images.rbd("snap create --no-progress disk@s");
+    let change = |image: &str| {
+        images.rbd(&format!(
+            "clone --rbd-default-clone-format 2 --image-feature layering,exclusive-lock,deep-flatten disk@s {}/{image}",
+            images.pool
+        ));
+        let child = images.name(image);
+        let change = ["key", "change", &child, "--slot", "16", "--key-file", "old", "--new-key-file", "new"];
+        place.sealdisk(&[&change[..], &CHEAP].concat())
+    };
+    let opens = |image: &str| {
+        let exported = place.path(image);
+        images.rbd(&format!("export --no-progress {image} {}", exported.display()));
+        succeed(cryptsetup(&["luksDump"]).arg(&exported));
+        ["key", "other", "old", "new"].map(|key| {
+            let mut open = cryptsetup(&["open", "--test-passphrase", "--key-file"]);
+            run(open.arg(place.path(key)).arg(&exported)).status.success()
+        })
+    };
+    let mut alone = change("alone");
+    let begun = Instant::now();
+    succeed(&mut alone);
+    let whole = begun.elapsed();
+    assert_eq!(opens("alone"), [true, true, false, true]);
+    for moment in 1..=10 {
+        let image = format!("killed-{moment}");
+        let mut changing = change(&image).stdout(Stdio::null()).spawn().unwrap();
+        // At first it connects, and at last it says good-bye.
+        std::thread::sleep(whole * (2 * moment + 5) / 30);
+        let _ = changing.kill();
+        changing.wait().unwrap();
+        let [key, other, old, new] = opens(&image);
+        assert!(key && other && (old || new), "{image}: {key} {other} {old} {new}");
+        assert!(place.ok(&["key", "list", &images.name(&image)]).lines().count() > 17);
+    }
 }

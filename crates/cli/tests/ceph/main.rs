@@ -8,6 +8,7 @@ mod formatting;
 mod harness;
 mod interop;
 mod key_slots;
+mod killed;
 mod layouts;
 mod refusals;
 mod snapshots;
@@ -16,6 +17,7 @@ mod waits;
 use harness::{CHEAP, Place};
 use sealdisk_rados::{Image, ObjectNames, ObjectRead, Pool};
 use support::ceph::{Cluster, Pool as PoolKind};
+use support::programs::{eventually, succeed};
 
 /// A pool of a test's own in the shared cluster, and a place whose `sealdisk` finds it.
 struct Images {
@@ -76,4 +78,13 @@ impl Images {
 /// A place whose `sealdisk` finds a cluster.
 fn place_in(cluster: &Cluster) -> Place {
     Place::new().with("CEPH_CONF", cluster.conf()).with("CEPH_ARGS", "")
+}
+
+/// Kills the process that serves what is attached under this name, and waits until it is dead.
+fn kill(place: &Place, name: &str) {
+    let pid = place.list().iter().find(|line| line["name"] == name).unwrap()["pid"].to_string();
+    succeed(std::process::Command::new("kill").args(["-KILL", &pid]));
+    eventually("the daemon is dead", || {
+        place.list().iter().any(|line| line["name"] == name && line["state"] == "dead")
+    });
 }

@@ -1,13 +1,12 @@
 //! What goes wrong on the way to an image is said in words that help.
 
 use std::fs;
-use std::process::Command;
 
 use support::ceph::{Cluster, Pool};
 use support::programs::{succeed, tool};
 
 use crate::harness::{CHEAP, Place, nbd};
-use crate::{Images, place_in};
+use crate::{Images, kill, place_in};
 
 #[test]
 fn what_is_not_there_is_named() {
@@ -98,8 +97,7 @@ fn the_documented_capabilities_are_enough() {
     place.ok(&["snapshot", "create", "rbd:documented/disk@s"]);
     place.ok(&[&["key", "add", volume, "--key-file", "key", "--new-key-file", "other"], &CHEAP[..]].concat());
     // A lock of a daemon that died is broken, which is the monitor's business.
-    let pid = place.pid();
-    succeed(Command::new("kill").args(["-KILL", &pid.to_string()]));
+    kill(&place, "disk");
     place.ok(&["detach", "disk"]);
     place.ok(&["resize", volume, "--size", "64M", "--key-file", "other"]);
     place.ok(&["snapshot", "rollback", "rbd:documented/disk@s", "--force"]);

@@ -44,8 +44,9 @@ impl Image {
         let _alone = if changes.len() > 1 { Some(self.pool.lock(&header, CHANGING)?) } else { None };
         let watch = Watch::new(self)?;
         if let (true, Some(guarded)) = (changes.len() > 1, changes.iter().find(|change| !change.expected.is_empty())) {
-            let guard =
-                ObjectChange { object: guarded.object, expected: guarded.expected.clone(), ..Default::default() };
+            // In a clone there may be nothing to compare with yet.
+            let (base, expected) = (guarded.base.clone(), guarded.expected.clone());
+            let guard = ObjectChange { object: guarded.object, base, expected, ..Default::default() };
             self.change_object(&watch, &guard)?;
         }
         let changed = changes.iter().try_for_each(|change| self.change_object(&watch, change));

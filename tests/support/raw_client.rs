@@ -1,4 +1,4 @@
-//! A client that says whatever it is told to, and needs no manners.
+//! A client of an NBD server that says whatever it is told to, and needs no manners.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,15 +7,26 @@ use std::time::Duration;
 
 /// Client flags: fixed newstyle and no zeroes.
 pub const CLIENT_FLAGS: [u8; 4] = [0, 0, 0, 3];
-/// Options.
+
+/// Option: go on without a reply to it.
 pub const OPT_EXPORT_NAME: u32 = 1;
+/// Option: name the exports.
 pub const OPT_LIST: u32 = 3;
+/// Option: go on.
 pub const OPT_GO: u32 = 7;
+/// Option: reply in chunks.
 pub const OPT_STRUCTURED_REPLY: u32 = 8;
-/// Commands.
+
+/// Command: read.
 pub const CMD_READ: u16 = 0;
+/// Command: write what follows.
 pub const CMD_WRITE: u16 = 1;
+/// Command: end the connection.
 pub const CMD_DISC: u16 = 2;
+/// Command: make durable what was answered.
+pub const CMD_FLUSH: u16 = 3;
+/// Command: make zeros.
+pub const CMD_WRITE_ZEROES: u16 = 6;
 
 /// How long a test waits for something that should happen at once.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -65,10 +76,12 @@ impl RawClient {
         client
     }
 
+    /// Sends these bytes.
     pub fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).unwrap();
     }
 
+    /// Takes so many bytes.
     pub fn receive(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.0.read_exact(&mut bytes).unwrap();
