@@ -12,7 +12,7 @@ use sealdisk_store::OpenMode;
 use sealdisk_units::{ByteRange, Lba, Lineage, OBJECT_SIZE, SECTOR_SIZE};
 use sealdisk_volume::{OpenOptions, Space, State, Volume, VolumeErrorKind};
 use support::ceph::Pool as PoolKind;
-use support::images::Images;
+use support::images::{Images, assert_same};
 use support::{Model, Op, Random, key, read, write};
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
@@ -258,6 +258,30 @@ fn what_is_discarded_ceph_gets_back_and_reads_as_authentic_zeros() {
         let volume = read_past(&images, &image, &payload);
         read(&volume, 0, &mut buf).unwrap();
         assert!(buf.iter().all(|byte| *byte == 0));
+    }
+}
+
+/// librbd makes LUKS volumes on objects of any size, and other programs some in which a sector lies across two objects.
+#[test]
+fn without_seals_what_is_not_there_is_zeros_whatever_the_objects_are() {
+    const SIZE: u64 = 40 << 20;
+    let images = Images::new(&[("any-objects", PoolKind::Replicated(2))]);
+    for (object_size, offset) in [(1 << 20, 16 << 20), (16 << 20, 16 << 20), (OBJECT_SIZE, (2 << 20) + 512)] {
+        let payload = Payload::Plain(PlainPayload { offset, size: None, sector_size: 4096, iv_tweak: 0 });
+        let image = format!("any-objects/{object_size}");
+        images.create(&image, offset + SIZE, object_size);
+        let volume = try_open(images.open(&image), &payload, false).unwrap();
+        let mut found = vec![1; SIZE as usize];
+        read(&volume, 0, &mut found).unwrap();
+        assert_same(&found, &vec![0; SIZE as usize], &image);
+        write(&volume, 0, &vec![7; SIZE as usize]).unwrap();
+        let discarded = (1 << 20) + 4096..(38 << 20) + 4096;
+        let range = ByteRange::checked(discarded.start, discarded.end - discarded.start, SIZE).unwrap();
+        volume.zero(range, Space::Free).unwrap();
+        read(&volume, 0, &mut found).unwrap();
+        let mut expected = vec![7; SIZE as usize];
+        expected[discarded.start as usize..discarded.end as usize].fill(0);
+        assert_same(&found, &expected, &image);
     }
 }
 

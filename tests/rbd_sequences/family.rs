@@ -1,0 +1,410 @@
+//! A volume's image, what was cloned of it, and what each of them and each of their snapshots must hold.
+
+use std::sync::Arc;
+
+use sealdisk_rados::{Image, Pool, RbdStore};
+use sealdisk_store::{Choices, OpenMode, Store};
+use sealdisk_units::ByteRange;
+use sealdisk_volume::Volume;
+use support::images::{Images, assert_same, name};
+use support::programs::eventually;
+use support::{Random, read, write};
+
+use crate::content::Content;
+use crate::kind::Kind;
+
+/// So many images, each a clone of one before.
+const IMAGES: usize = 4;
+/// So many snapshots of each.
+const SNAPSHOTS: usize = 5;
+/// Bytes that are compared at once.
+const STEP: u64 = 2 << 20;
+
+/// What an image was at a moment.
+#[derive(Clone)]
+struct Snapshot {
+    name: String,
+    content: Content,
+}
+
+/// An image with its snapshots, and what they hold.
+struct Disk {
+    image: String,
+    content: Content,
+    /// The disk's size when it is next opened, if that is another one.
+    next_size: Option<u64>,
+    snapshots: Vec<Snapshot>,
+}
+
+/// An open volume, and the store that it is on.
+struct Attached {
+    volume: Volume,
+    store: Arc<RbdStore>,
+}
+
+/// A snapshot that stays open while other things happen.
+struct Past {
+    image: String,
+    volume: Volume,
+    content: Content,
+}
+
+/// Images that began as one.
+pub struct Family<'a> {
+    kind: Kind,
+    /// By which others do things to the images.
+    others: &'a Images,
+    /// Our own connection, from which the lock can be taken away.
+    own: Images,
+    disks: Vec<Disk>,
+    /// The disk that things are done to.
+    current: usize,
+    attached: Option<Attached>,
+    past: Option<Past>,
+    pub random: Random,
+    /// How many names were given.
+    names: u32,
+    /// What was done.
+    pub told: Vec<String>,
+}
+
+impl<'a> Family<'a> {
+    /// One new disk.
+    pub fn new(others: &'a Images, kind: Kind, size: u64, random: Random) -> Self {
+        let mut family = Self {
+            kind,
+            others,
+            own: others.of_another_client(),
+            disks: Vec::new(),
+            current: 0,
+            attached: None,
+            past: None,
+            random,
+            names: 0,
+            told: Vec::new(),
+        };
+        let (image, options) = (family.new_image(), family.image_options());
+        family.told.push(format!("create {image} {options} for {size} bytes: {kind:?}"));
+        others.create(&format!("{image} {options}"), kind.image_size(size), kind.object_size);
+        kind.format(&family.own.open(&image), size);
+        family.disks.push(Disk { image, content: Content::new(size), next_size: None, snapshots: Vec::new() });
+        family
+    }
+
+    fn new_image(&mut self) -> String {
+        let place = ["sequences", "sequences/ns"][self.random.below(2) as usize];
+        format!("{place}/{}-{}", self.kind.name(), self.disks.len())
+    }
+
+    fn image_options(&mut self) -> &'static str {
+        let coded = self.random.one_in(3) && self.kind.may_be_coded();
+        if coded { "--data-pool sequences-data" } else { "" }
+    }
+
+    /// Notes what is about to be done.
+    pub fn tell(&mut self, what: impl Into<String>) {
+        self.told.push(format!("{}: {}", self.disks[self.current].image, what.into()));
+    }
+
+    fn disk(&mut self) -> &mut Disk {
+        &mut self.disks[self.current]
+    }
+
+    fn image(&self) -> String {
+        self.disks[self.current].image.clone()
+    }
+
+    fn content(&self) -> &Content {
+        &self.disks[self.current].content
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&mut self) -> u64 {
+        self.attached();
+        self.content().size()
+    }
+
+    fn attached(&mut self) -> &Attached {
+        let disk = &mut self.disks[self.current];
+        self.attached.get_or_insert_with(|| {
+            if let Some(size) = disk.next_size.take() {
+                disk.content.resize(size);
+            }
+            let store = self.own.open(&disk.image);
+            let volume = self.kind.open(store.clone(), &disk.image, false);
+            assert_eq!(volume.size(), disk.content.size(), "the size");
+            Attached { volume, store }
+        })
+    }
+
+    /// Writes to the volume and to what it should be.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        write(&self.attached().volume, offset, bytes).unwrap();
+        self.disk().content.write(offset, bytes);
+    }
+
+    /// Makes a range zeros.
+    pub fn zero(&mut self, range: ByteRange, space: sealdisk_volume::Space) {
+        self.attached().volume.zero(range, space).unwrap();
+        self.disk().content.zero(range.offset()..range.end());
+    }
+
+    /// Compares a range, and what is said to be zeros without being read.
+    pub fn read(&mut self, range: ByteRange) {
+        let expected = self.content().read(range.offset()..range.end());
+        let volume = &self.attached().volume;
+        compare(volume, range.offset(), &expected, "read");
+        let mut at = 0;
+        for stretch in volume.allocation(range).unwrap() {
+            let bytes = &expected[at..at + stretch.len as usize];
+            assert!(!stretch.hole || bytes.iter().all(|byte| *byte == 0), "a hole at {at} of {range:?}");
+            at += bytes.len();
+        }
+        assert_eq!(at, expected.len(), "the stretches of {range:?}");
+    }
+
+    pub fn flush(&mut self) {
+        self.attached().volume.flush().unwrap();
+    }
+
+    /// Ends in order, if it is open.
+    pub fn close(&mut self) {
+        if let Some(Attached { volume, store }) = self.attached.take() {
+            volume.close().unwrap();
+            // Others may still hold it only if the volume does.
+            assert_eq!(Arc::strong_count(&store), 1);
+        }
+    }
+
+    /// Ends without being told to.
+    pub fn crash(&mut self) {
+        if self.kind.is_volatile() {
+            self.flush();
+        }
+        self.attached = None;
+    }
+
+    /// Somebody takes us for dead, and the lock from us. What we write now must change nothing.
+    pub fn lose_the_lock(&mut self) {
+        self.flush();
+        let image = self.image_of_others(&self.image());
+        image.break_lock(&image.lock_owner().unwrap().unwrap()).unwrap();
+        let Attached { volume, store } = self.attached.take().unwrap();
+        let _ = write(&volume, 0, &[0xbb]);
+        volume.flush().unwrap_err();
+        drop((volume, store, self.past.take()));
+        self.own = self.others.of_another_client();
+    }
+
+    fn image_of_others(&self, image: &str) -> Image {
+        let name = name(image);
+        let pool = Arc::new(Pool::open(&self.others.connection, &name.pool, &name.namespace).unwrap());
+        Image::open(&pool, &name.image, None, false).unwrap()
+    }
+
+    /// Makes a snapshot, by Ceph's tool or as our own command does.
+    pub fn create_snapshot(&mut self) {
+        if self.disk().snapshots.len() == SNAPSHOTS {
+            return;
+        }
+        self.names += 1;
+        let (name, by_ceph) = (format!("s{}", self.names), self.random.one_in(2));
+        self.tell(format!("snapshot {name}, by Ceph: {by_ceph}"));
+        if self.kind.is_volatile() {
+            self.flush();
+        }
+        let image = self.image();
+        if by_ceph {
+            self.others.rbd(&format!("snap create --no-progress {image}@{name}"));
+        } else {
+            self.image_of_others(&image).create_snapshot(&name).unwrap();
+        }
+        let disk = self.disk();
+        let mut content = disk.content.clone();
+        if let Some(size) = disk.next_size {
+            content.resize(size);
+        }
+        disk.snapshots.push(Snapshot { name, content });
+    }
+
+    fn pick_snapshot(&mut self, disk: usize) -> Option<usize> {
+        let count = self.disks[disk].snapshots.len() as u64;
+        (count > 0).then(|| self.random.below(count) as usize)
+    }
+
+    /// Removes a snapshot. If it has clones, it goes to the trash.
+    pub fn remove_snapshot(&mut self) {
+        let Some(chosen) = self.pick_snapshot(self.current) else { return };
+        let snapshot = self.disk().snapshots.remove(chosen).name;
+        let image = self.image();
+        let full = format!("{image}@{snapshot}");
+        self.tell(format!("remove snapshot {snapshot}"));
+        self.past.take_if(|past| past.image == full);
+        if self.random.one_in(2) {
+            self.others.rbd(&format!("snap rm --no-progress {full}"));
+        } else {
+            self.image_of_others(&image).remove_snapshot(&snapshot).unwrap();
+        }
+    }
+
+    /// Goes back to a snapshot, which only a detached volume does.
+    pub fn roll_back(&mut self) {
+        let Some(chosen) = self.pick_snapshot(self.current) else { return };
+        let (clean, by_ceph) = (self.random.one_in(2), self.random.one_in(2));
+        let Snapshot { name, content } = self.disk().snapshots[chosen].clone();
+        self.tell(format!("roll back to {name}, closed: {clean}, by Ceph: {by_ceph}"));
+        if clean {
+            self.close();
+        } else {
+            self.crash();
+        }
+        let image = self.image();
+        if by_ceph {
+            self.others.rbd(&format!("snap rollback --no-progress {image}@{name}"));
+        } else {
+            let image = self.image_of_others(&image);
+            image.lock().unwrap();
+            image.roll_back_with(&name, &mut |_, _| {}).unwrap();
+            image.unlock().unwrap();
+        }
+        let disk = self.disk();
+        (disk.content, disk.next_size) = (content, None);
+    }
+
+    /// Clones a snapshot, and goes on in the clone.
+    pub fn clone(&mut self) {
+        if self.disks.len() == IMAGES || !self.kind.can_be_cloned() {
+            return;
+        }
+        let Some(chosen) = self.pick_snapshot(self.current) else { return };
+        let Snapshot { name, content } = self.disk().snapshots[chosen].clone();
+        let (image, options) = (self.new_image(), self.image_options());
+        self.tell(format!("clone {name} to {image} {options}"));
+        self.others.clone_snapshot(&format!("{}@{name}", self.image()), &image, options);
+        self.close();
+        self.current = self.disks.len();
+        self.disks.push(Disk { image, content, next_size: None, snapshots: Vec::new() });
+    }
+
+    /// Ceph copies what the image shares with its parent, beside the open volume.
+    pub fn flatten(&mut self) {
+        if self.attached().store.image().parent().unwrap().is_none() {
+            return;
+        }
+        self.tell("flatten");
+        self.others.rbd(&format!("flatten --no-progress {}", self.image()));
+        assert!(self.attached().store.image().parent().unwrap().is_none(), "there is a parent still");
+        self.look_around();
+    }
+
+    /// Ceph looks for zeros and gives back their space, beside the open volume.
+    pub fn sparsify(&mut self) {
+        self.tell("sparsify");
+        self.attached();
+        self.others.rbd(&format!("sparsify --no-progress {}", self.image()));
+    }
+
+    /// Gives disk and image another size, as our own command does.
+    pub fn resize(&mut self, size: u64) {
+        self.tell(format!("resize to {size}"));
+        self.close();
+        let image = self.image();
+        self.kind.resize(self.own.open(&image), &image, size);
+        let disk = self.disk();
+        disk.content.resize(size);
+        disk.next_size = None;
+    }
+
+    /// The image grows while it is open. The disk does not, until it is opened again.
+    pub fn others_grow_the_image(&mut self, by: u64) {
+        self.tell(format!("others grow the image by {by}"));
+        let store = self.attached().store.clone();
+        let size = store.image().size().unwrap() + by;
+        self.others.rbd(&format!("resize --no-progress --size {size}B {}", self.image()));
+        eventually("the store has noticed", || store.size().unwrap() == size);
+        let next_size = self.kind.size_in(size);
+        self.disk().next_size = next_size;
+    }
+
+    /// Goes on with another of the disks.
+    pub fn go_elsewhere(&mut self) {
+        self.close();
+        self.current = self.random.below(self.disks.len() as u64) as usize;
+        self.tell("open");
+    }
+
+    /// Looks at any snapshot of any disk, and at the one that is open since long ago.
+    pub fn look_back(&mut self) {
+        if let Some(past) = &self.past {
+            self.told.push(format!("look at {}, open since", past.image));
+            look_at(&past.volume, &past.content, &mut self.random, &past.image);
+        }
+        let disk = self.random.below(self.disks.len() as u64) as usize;
+        let Some(chosen) = self.pick_snapshot(disk) else { return };
+        let Snapshot { name, content } = self.disks[disk].snapshots[chosen].clone();
+        let image = format!("{}@{name}", self.disks[disk].image);
+        self.told.push(format!("look at {image}"));
+        let volume = self.kind.open(self.own.open(&image), &image, true);
+        if self.random.one_in(4) {
+            compare_all(&volume, &content, &image);
+        } else {
+            look_at(&volume, &content, &mut self.random, &image);
+        }
+        if self.random.one_in(2) {
+            self.past = Some(Past { image, volume, content });
+        }
+    }
+
+    /// Looks at some places of the open disk.
+    fn look_around(&mut self) {
+        let mut random = self.random.clone();
+        self.attached();
+        let attached = self.attached.as_ref().expect("it was just opened");
+        look_at(&attached.volume, self.content(), &mut random, "now");
+    }
+
+    /// Compares every byte of every image and of every snapshot, as they are found when nothing is open.
+    pub fn compare_everything(&mut self) {
+        self.close();
+        self.past = None;
+        for disk in &mut self.disks {
+            self.told.push(format!("compare {} and its snapshots", disk.image));
+            if let Some(size) = disk.next_size.take() {
+                disk.content.resize(size);
+            }
+            let open = |image: &str| {
+                let store = self.own.try_open(image, OpenMode::ReadOnly).unwrap();
+                self.kind.open(store, image, true)
+            };
+            compare_all(&open(&disk.image), &disk.content, &disk.image);
+            for Snapshot { name, content } in &disk.snapshots {
+                let image = format!("{}@{name}", disk.image);
+                compare_all(&open(&image), content, &image);
+            }
+        }
+    }
+}
+
+fn compare(volume: &Volume, offset: u64, expected: &[u8], what: &str) {
+    let mut found = vec![0xee; expected.len()];
+    read(volume, offset, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_same(&found, expected, &format!("{what}, from byte {offset}"));
+}
+
+fn compare_all(volume: &Volume, content: &Content, what: &str) {
+    assert_eq!(volume.size(), content.size(), "{what}: the size");
+    for start in (0..content.size()).step_by(STEP as usize) {
+        let end = content.size().min(start + STEP);
+        compare(volume, start, &content.read(start..end), what);
+    }
+}
+
+/// Compares some places.
+fn look_at(volume: &Volume, content: &Content, random: &mut Random, what: &str) {
+    assert_eq!(volume.size(), content.size(), "{what}: the size");
+    for _ in 0..8 {
+        let start = random.below(content.size());
+        let end = (start + 1 + random.below(100_000)).min(content.size());
+        compare(volume, start, &content.read(start..end), what);
+    }
+}
