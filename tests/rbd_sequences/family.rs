@@ -30,6 +30,8 @@ struct Snapshot {
 /// An image with its snapshots, and what they hold.
 struct Disk {
     image: String,
+    /// Its data is erasure-coded.
+    coded: bool,
     content: Content,
     /// The disk's size when it is next opened, if that is another one.
     next_size: Option<u64>,
@@ -83,22 +85,18 @@ impl<'a> Family<'a> {
             names: 0,
             told: Vec::new(),
         };
-        let (image, options) = (family.new_image(), family.image_options());
-        family.told.push(format!("create {image} {options} for {size} bytes: {kind:?}"));
-        others.create(&format!("{image} {options}"), kind.image_size(size), kind.object_size);
+        let (image, coded) = (family.new_image(), family.random.one_in(3) && kind.may_be_coded());
+        family.told.push(format!("create {image}, coded: {coded}, for {size} bytes: {kind:?}"));
+        others.create(&format!("{image} {}", data_pool(coded)), kind.image_size(size), kind.object_size);
         kind.format(&family.own.open(&image), size);
-        family.disks.push(Disk { image, content: Content::new(size), next_size: None, snapshots: Vec::new() });
+        let content = Content::new(size);
+        family.disks.push(Disk { image, coded, content, next_size: None, snapshots: Vec::new() });
         family
     }
 
     fn new_image(&mut self) -> String {
         let place = ["sequences", "sequences/ns"][self.random.below(2) as usize];
         format!("{place}/{}-{}", self.kind.name(), self.disks.len())
-    }
-
-    fn image_options(&mut self) -> &'static str {
-        let coded = self.random.one_in(3) && self.kind.may_be_coded();
-        if coded { "--data-pool sequences-data" } else { "" }
     }
 
     /// Notes what is about to be done.
@@ -190,8 +188,8 @@ impl<'a> Family<'a> {
         let image = self.image_of_others(&self.image());
         image.break_lock(&image.lock_owner().unwrap().unwrap()).unwrap();
         let Attached { volume, store } = self.attached.take().unwrap();
-        let _ = write(&volume, 0, &[0xbb]);
-        volume.flush().unwrap_err();
+        let refused = write(&volume, 0, &[0xbb]).and_then(|()| volume.flush());
+        assert!(refused.is_err(), "written without the lock");
         drop((volume, store, self.past.take()));
         self.own = self.others.of_another_client();
     }
@@ -278,12 +276,12 @@ impl<'a> Family<'a> {
         }
         let Some(chosen) = self.pick_snapshot(self.current) else { return };
         let Snapshot { name, content } = self.disk().snapshots[chosen].clone();
-        let (image, options) = (self.new_image(), self.image_options());
-        self.tell(format!("clone {name} to {image} {options}"));
-        self.others.clone_snapshot(&format!("{}@{name}", self.image()), &image, options);
+        let (image, coded) = (self.new_image(), self.random.one_in(3));
+        self.tell(format!("clone {name} to {image}, coded: {coded}"));
+        self.others.clone_snapshot(&format!("{}@{name}", self.image()), &image, data_pool(coded));
         self.close();
         self.current = self.disks.len();
-        self.disks.push(Disk { image, content, next_size: None, snapshots: Vec::new() });
+        self.disks.push(Disk { image, coded, content, next_size: None, snapshots: Vec::new() });
     }
 
     /// Ceph copies what the image shares with its parent, beside the open volume.
@@ -299,6 +297,9 @@ impl<'a> Family<'a> {
 
     /// Ceph looks for zeros and gives back their space, beside the open volume.
     pub fn sparsify(&mut self) {
+        if !self.kind.survives_sparsify(self.disks[self.current].coded) {
+            return;
+        }
         self.tell("sparsify");
         self.attached();
         self.others.rbd(&format!("sparsify --no-progress {}", self.image()));
@@ -383,6 +384,11 @@ impl<'a> Family<'a> {
             }
         }
     }
+}
+
+/// What `rbd` is told of a new image.
+fn data_pool(coded: bool) -> &'static str {
+    if coded { "--data-pool sequences-data" } else { "" }
 }
 
 fn compare(volume: &Volume, offset: u64, expected: &[u8], what: &str) {

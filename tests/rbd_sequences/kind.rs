@@ -114,6 +114,16 @@ impl Kind {
         self.column.layout != LayoutName::Omap
     }
 
+    /// Whether `rbd sparsify` leaves the seals. It removes objects of zeros, keys and all; and where data is erasure-coded,
+    /// it cuts off what lies behind the last byte in 4 MiB that is not zero.
+    pub fn survives_sparsify(&self, coded: bool) -> bool {
+        match self.column.layout {
+            LayoutName::Packed | LayoutName::LengthPreserving => true,
+            LayoutName::ObjectEnd | LayoutName::Unaligned => !coded,
+            LayoutName::Omap => false,
+        }
+    }
+
     /// Whether what was answered must be flushed to survive.
     pub fn is_volatile(&self) -> bool {
         self.column.journal

@@ -52,7 +52,8 @@ fn sequence(images: &Images, column: Column, mut random: Random, steps: u32) -> 
             false => steps::take(&mut family, &kind),
         }));
         if let Err(cause) = done {
-            let cause = cause.downcast_ref::<String>().cloned().unwrap_or_default();
+            let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let cause = text.or_else(|| cause.downcast_ref().cloned()).unwrap_or_default();
             let told = family.told.join("\n  ");
             return Err(format!("{}, step {step}: {cause}\nafter\n  {told}", column.name));
         }

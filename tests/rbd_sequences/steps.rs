@@ -20,7 +20,7 @@ pub fn new_size(kind: &Kind, random: &mut Random) -> u64 {
     let size = least + random.below(MOST - least);
     let (first, each) = kind.objects();
     let size = if random.one_in(3) { size / each * each + first } else { size };
-    size.next_multiple_of(kind.unit())
+    size.next_multiple_of(kind.unit()).max(kind.unit())
 }
 
 /// Takes a step.
