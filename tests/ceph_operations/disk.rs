@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sealdisk_layout::Payload;
+use sealdisk_layout::{LayoutName, Payload, SealedPayload};
 use sealdisk_store::{OpenMode, Store};
 use sealdisk_units::{ByteRange, SECTOR_SIZE};
 use sealdisk_volume::{OpenOptions, Space, Volume};
@@ -35,8 +35,13 @@ pub struct Disk<'a> {
 impl<'a> Disk<'a> {
     /// A new volume that is full but for what was discarded.
     pub fn new(images: &'a Images, folder: &'a Path, image: &str, payload: Payload) -> Self {
+        Self::with_options(images, folder, image, "", payload)
+    }
+
+    /// As [`new`](Self::new), on an image that is made with these options of `rbd create`.
+    fn with_options(images: &'a Images, folder: &'a Path, image: &str, options: &str, payload: Payload) -> Self {
         let image = image.to_owned();
-        images.create(&image, Volume::object_store_size(&payload, SIZE), OBJECT);
+        images.create(&format!("{image} {options}"), Volume::object_store_size(&payload, SIZE), OBJECT);
         Volume::format(&*images.open(&image), &payload, &key(), SIZE).unwrap();
         let mut disk = Self { images, folder, image, payload, content: Content::default(), changes: 0 };
         let mut content = vec![0; SIZE as usize];
@@ -72,6 +77,28 @@ impl<'a> Disk<'a> {
         }
         volume.close().unwrap();
         before
+    }
+
+    /// The same on another image whose data is in an erasure-coded pool. `None` for a layout that needs another one.
+    pub fn coded(&self, data_pool: &str) -> Option<Self> {
+        let Payload::Sealed(SealedPayload { layout: LayoutName::Omap, .. }) = self.payload else {
+            let (image, options) = (format!("{}-coded", self.image), format!("--data-pool {data_pool}"));
+            return Some(Self::with_options(self.images, self.folder, &image, &options, self.payload));
+        };
+        None
+    }
+
+    /// Makes all sectors of the second object zeros, one part after the other: the object stays.
+    pub fn clear_an_object(&mut self) {
+        let volume = self.open(&self.image, OpenMode::ReadWrite).unwrap();
+        let content = Arc::make_mut(&mut self.content);
+        for lbas in [1000..1500, 1500..2100] {
+            let bytes = lbas.start * SECTOR_SIZE..lbas.end * SECTOR_SIZE;
+            let range = ByteRange::checked(bytes.start as u64, bytes.len() as u64, SIZE).unwrap();
+            volume.zero(range, Space::Free).unwrap();
+            content[bytes].fill(0);
+        }
+        volume.close().unwrap();
     }
 
     /// Runs `rbd`.

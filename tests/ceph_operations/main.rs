@@ -42,7 +42,11 @@ const PLAIN: PlainPayload = PlainPayload { offset: 0, size: Some(SIZE), sector_s
 
 #[test]
 fn the_table_in_the_documentation_is_what_happens() {
-    let images = Images::new(&[("ops", Pool::Replicated(2)), ("ops-other", Pool::Replicated(2))]);
+    let images = Images::new(&[
+        ("ops", Pool::Replicated(2)),
+        ("ops-other", Pool::Replicated(2)),
+        ("ops-data", Pool::ErasureCoded),
+    ]);
     images.rbd("mirror pool enable ops image");
     let folder = Scratch::new("sealdisk-operations-");
     let mut table = heading();

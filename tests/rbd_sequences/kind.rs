@@ -118,9 +118,9 @@ impl Kind {
     /// it cuts off what lies behind the last byte in 4 MiB that is not zero.
     pub fn survives_sparsify(&self, coded: bool) -> bool {
         match self.column.layout {
-            LayoutName::Packed | LayoutName::LengthPreserving => true,
-            LayoutName::ObjectEnd | LayoutName::Unaligned => !coded,
+            LayoutName::ObjectEnd => !coded,
             LayoutName::Omap => false,
+            _ => true,
         }
     }
 
