@@ -53,7 +53,7 @@ struct Past {
 
 /// Images that began as one.
 pub struct Family<'a> {
-    kind: Kind,
+    kind: &'a Kind,
     /// By which others do things to the images.
     others: &'a Images,
     /// Our own connection, from which the lock can be taken away.
@@ -72,7 +72,7 @@ pub struct Family<'a> {
 
 impl<'a> Family<'a> {
     /// One new disk.
-    pub fn new(others: &'a Images, kind: Kind, size: u64, random: Random) -> Self {
+    pub fn new(others: &'a Images, kind: &'a Kind, size: u64, random: Random) -> Self {
         let mut family = Self {
             kind,
             others,
@@ -96,7 +96,7 @@ impl<'a> Family<'a> {
 
     fn new_image(&mut self) -> String {
         let place = ["sequences", "sequences/ns"][self.random.below(2) as usize];
-        format!("{place}/{}-{}", self.kind.name(), self.disks.len())
+        format!("{place}/{}-{}", self.kind.name, self.disks.len())
     }
 
     /// Notes what is about to be done.

@@ -11,44 +11,20 @@ use sealdisk_volume::{OpenOptions, Volume};
 use support::{Random, key};
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
-const CIPHERS: [CipherName; 4] =
-    [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305, CipherName::Aes256XtsRandom];
-/// Of volumes that have one. So short that it is full now and then.
+/// With seals of every length.
+const CIPHERS: [CipherName; 3] = [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::Aes256XtsRandom];
+const LAYOUTS: [LayoutName; 4] = [LayoutName::Packed, LayoutName::ObjectEnd, LayoutName::Omap, LayoutName::Unaligned];
+/// Bytes of a journal, for volumes that have one: so few that it is full now and then.
 const JOURNAL: u64 = 1 << 20;
 
-/// What is the same in all sequences of a name.
-#[derive(Debug, Clone, Copy)]
-pub struct Column {
-    /// Images are called after it.
-    pub name: &'static str,
-    layout: LayoutName,
-    /// Whether it folds; drawn where it makes no difference to what Ceph does.
-    fold: Option<bool>,
-    journal: bool,
-}
-
-impl Column {
-    const fn new(name: &'static str, layout: LayoutName, fold: Option<bool>) -> Self {
-        Self { name, layout, fold, journal: false }
-    }
-}
-
-/// Every layout, and a volume that came from a file with its journal.
-pub const COLUMNS: [Column; 7] = [
-    Column::new("packed", LayoutName::Packed, Some(false)),
-    Column::new("packed-folded", LayoutName::Packed, Some(true)),
-    Column { journal: true, ..Column::new("packed-journaled", LayoutName::Packed, None) },
-    Column::new("length-preserving", LayoutName::LengthPreserving, None),
-    Column::new("object-end", LayoutName::ObjectEnd, None),
-    Column::new("omap", LayoutName::Omap, None),
-    Column::new("unaligned", LayoutName::Unaligned, None),
-];
-
 /// A volume's header, so to speak.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Kind {
-    column: Column,
+    /// What its images are called.
+    pub name: String,
     payload: Payload,
+    /// Whether it has a journal, as one has that came from a file.
+    journal: bool,
     /// Bytes of the image's objects.
     pub object_size: u64,
     /// Bytes for caches.
@@ -56,36 +32,59 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// One of a column.
-    pub fn random(column: Column, random: &mut Random) -> Self {
-        let fold = random.one_in(2);
-        let payload = match column.layout {
-            LayoutName::LengthPreserving => Payload::Plain(PlainPayload {
-                // As LUKS2 has it and as LUKS1 has it, and across the objects' borders.
-                offset: [OBJECT_SIZE, OBJECT_SIZE / 2, OBJECT_SIZE / 2 + 512][random.below(3) as usize],
-                size: None,
-                sector_size: [512, 4096][random.below(2) as usize],
-                iv_tweak: [0, 12345][random.below(2) as usize],
-            }),
-            layout => Payload::Sealed(SealedPayload {
-                cipher: CIPHERS[random.below(CIPHERS.len() as u64) as usize],
-                layout,
-                fold: column.fold.unwrap_or(fold),
-                lineage: Lineage([5; 16]),
-                offset: OBJECT_SIZE,
-            }),
-        };
-        // Where nothing but bytes is asked of the image, it may have others than ours.
-        let any_objects = column.journal || column.layout == LayoutName::LengthPreserving;
-        let object_size = if any_objects { OBJECT_SIZE << 1 >> random.below(4) } else { OBJECT_SIZE };
-        // With the least, few of the slots of a disk are in memory.
-        let memory = if random.one_in(2) && !column.journal { 0 } else { 8 << 20 };
-        Self { column, payload, object_size, memory }
+    /// Every layout with every cipher, folded and not.
+    pub fn all(random: &mut Random) -> Vec<Self> {
+        let mut all = Vec::new();
+        for (number, cipher) in CIPHERS.into_iter().enumerate() {
+            for layout in LAYOUTS {
+                all.extend([false, true].map(|fold| Self::sealed(cipher, layout, fold, random)));
+            }
+            let fold = random.one_in(2);
+            all.push(Self::sealed(cipher, LayoutName::Packed, fold, random).with_journal(random));
+            all.push(Self::plain(number, random));
+        }
+        all
     }
 
-    /// What its images are called.
-    pub fn name(&self) -> &'static str {
-        self.column.name
+    fn sealed(cipher: CipherName, layout: LayoutName, fold: bool, random: &mut Random) -> Self {
+        let payload = SealedPayload { cipher, layout, fold, lineage: Lineage([5; 16]), offset: OBJECT_SIZE };
+        Self {
+            name: format!("{layout}-{cipher}{}", if fold { "-folded" } else { "" }),
+            payload: Payload::Sealed(payload),
+            journal: false,
+            object_size: OBJECT_SIZE,
+            // With the least, few of the slots of a disk are in memory.
+            memory: if random.one_in(2) { 0 } else { 8 << 20 },
+        }
+    }
+
+    fn with_journal(self, random: &mut Random) -> Self {
+        let name = format!("{}-journaled", self.name);
+        Self { name, journal: true, object_size: any_objects(random), memory: 8 << 20, ..self }
+    }
+
+    fn plain(number: usize, random: &mut Random) -> Self {
+        let payload = PlainPayload {
+            // As LUKS2 has it and as LUKS1 has it, and one with which sectors lie across objects.
+            offset: [OBJECT_SIZE, OBJECT_SIZE / 2, OBJECT_SIZE / 2 + 512][random.below(3) as usize],
+            size: None,
+            sector_size: [512, 4096][random.below(2) as usize],
+            iv_tweak: [0, 12345][random.below(2) as usize],
+        };
+        Self {
+            name: format!("length-preserving-{number}"),
+            payload: Payload::Plain(payload),
+            journal: false,
+            object_size: any_objects(random),
+            memory: 0,
+        }
+    }
+
+    fn layout(&self) -> LayoutName {
+        match self.payload {
+            Payload::Plain(_) => LayoutName::LengthPreserving,
+            Payload::Sealed(sealed) => sealed.layout,
+        }
     }
 
     /// Bytes that a disk's size is a multiple of.
@@ -106,18 +105,18 @@ impl Kind {
 
     /// Whether clones have the seals. `docs/ceph-operations.md` says which do not.
     pub fn can_be_cloned(&self) -> bool {
-        !self.column.layout.needs_objects()
+        !self.layout().needs_objects()
     }
 
     /// Whether its data may be erasure-coded, where objects have no keys.
     pub fn may_be_coded(&self) -> bool {
-        self.column.layout != LayoutName::Omap
+        self.layout() != LayoutName::Omap
     }
 
     /// Whether `rbd sparsify` leaves the seals. It removes objects of zeros, keys and all; and where data is erasure-coded,
     /// it cuts off what lies behind the last byte in 4 MiB that is not zero.
     pub fn survives_sparsify(&self, coded: bool) -> bool {
-        match self.column.layout {
+        match self.layout() {
             LayoutName::ObjectEnd => !coded,
             LayoutName::Omap => false,
             _ => true,
@@ -126,13 +125,13 @@ impl Kind {
 
     /// Whether what was answered must be flushed to survive.
     pub fn is_volatile(&self) -> bool {
-        self.column.journal
+        self.journal
     }
 
     /// Bytes of an image for a disk of so many.
     pub fn image_size(&self, size: u64) -> u64 {
         match &self.payload {
-            Payload::Sealed(sealed) if self.column.journal => journaled(sealed).store_size(size),
+            Payload::Sealed(sealed) if self.journal => journaled(sealed).store_size(size),
             payload => Volume::object_store_size(payload, size),
         }
     }
@@ -148,7 +147,7 @@ impl Kind {
     /// Makes a disk of so many bytes.
     pub fn format(&self, store: &RbdStore, size: u64) {
         match &self.payload {
-            Payload::Sealed(sealed) if self.column.journal => {
+            Payload::Sealed(sealed) if self.journal => {
                 Volume::format_with_journal(store, sealed, &key(), size, JOURNAL).unwrap();
             }
             payload => Volume::format(store, payload, &key(), size).unwrap(),
@@ -166,6 +165,11 @@ impl Kind {
         Volume::resize(store, image, &self.payload, &key(), size, true)
             .unwrap_or_else(|error| panic!("{image}: {error}"));
     }
+}
+
+/// Where nothing but bytes is asked of an image, it may have other objects than ours.
+fn any_objects(random: &mut Random) -> u64 {
+    OBJECT_SIZE << 1 >> random.below(4)
 }
 
 fn rows(sealed: &SealedPayload) -> PackedLayout {

@@ -1,7 +1,7 @@
 //! Random sequences of everything that is done to a volume on Ceph, against a model that is plain bytes: in every layout,
 //! with snapshots, clones, other sizes, and ends of all kinds.
 //!
-//! Each layout's sequence depends on the seed alone. `SEALDISK_SEED=…` repeats a run, and `SEALDISK_SEQUENCE_STEPS=1000`
+//! Each sequence depends on the seed alone. `SEALDISK_SEED=…` repeats a run, and `SEALDISK_SEQUENCE_STEPS=1000`
 //! makes it longer.
 // A failed expectation here is a failed test.
 #![allow(clippy::unwrap_used)]
@@ -12,16 +12,19 @@ mod kind;
 mod steps;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 use support::Random;
 use support::ceph::Pool;
 use support::images::Images;
 
 use family::Family;
-use kind::{COLUMNS, Column, Kind};
+use kind::Kind;
 
-/// Of each layout's sequence.
-const STEPS: u32 = 60;
+/// Of each kind's sequence.
+const STEPS: u32 = 40;
+/// Sequences at once. They mostly wait for Ceph.
+const AT_ONCE: usize = 8;
 
 #[test]
 fn a_volume_is_the_disk_that_the_model_says_whatever_is_done_to_it() {
@@ -29,33 +32,37 @@ fn a_volume_is_the_disk_that_the_model_says_whatever_is_done_to_it() {
     images.rbd("namespace create sequences/ns");
     let seed = Random::seed_from_environment("rbd_sequences");
     let steps = std::env::var("SEALDISK_SEQUENCE_STEPS").map_or(STEPS, |text| text.parse().unwrap());
-    // They mostly wait for Ceph.
-    let failures: Vec<String> = std::thread::scope(|scope| {
-        let start = |(number, column)| {
-            let (images, random) = (&images, Random::new(seed.wrapping_add(number)));
-            scope.spawn(move || sequence(images, column, random, steps))
-        };
-        let running: Vec<_> = (0..).zip(COLUMNS).map(start).collect();
-        running.into_iter().filter_map(|sequence| sequence.join().unwrap().err()).collect()
+    let kinds = Kind::all(&mut Random::new(seed));
+    let (waiting, failures) = (Mutex::new(kinds.iter().zip(seed..)), Mutex::new(Vec::new()));
+    let next = || waiting.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((kind, seed)) = next() {
+                    let failure = sequence(&images, kind, Random::new(seed), steps).err();
+                    failures.lock().unwrap().extend(failure);
+                }
+            });
+        }
     });
+    let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "SEALDISK_SEED={seed} repeats this.\n{}", failures.join("\n"));
 }
 
-/// One of a layout; an error tells all that was done.
-fn sequence(images: &Images, column: Column, mut random: Random, steps: u32) -> Result<(), String> {
-    let kind = Kind::random(column, &mut random);
-    let size = steps::new_size(&kind, &mut random);
+/// One volume's, and its clones'; an error tells all that was done.
+fn sequence(images: &Images, kind: &Kind, mut random: Random, steps: u32) -> Result<(), String> {
+    let size = steps::new_size(kind, &mut random);
     let mut family = Family::new(images, kind, size, random);
     for step in 1..=steps {
         let done = catch_unwind(AssertUnwindSafe(|| match step == steps {
             true => family.compare_everything(),
-            false => steps::take(&mut family, &kind),
+            false => steps::take(&mut family, kind),
         }));
         if let Err(cause) = done {
             let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let cause = text.or_else(|| cause.downcast_ref().cloned()).unwrap_or_default();
             let told = family.told.join("\n  ");
-            return Err(format!("{}, step {step}: {cause}\nafter\n  {told}", column.name));
+            return Err(format!("{}, step {step}: {cause}\nafter\n  {told}", kind.name));
         }
     }
     Ok(())
