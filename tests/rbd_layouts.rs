@@ -47,46 +47,6 @@ fn read_past(images: &Images, image: &str, payload: &Payload) -> Volume {
 }
 
 #[test]
-fn every_layout_with_every_cipher_is_the_disk_that_the_model_says() {
-    let images = Images::new(&[("layouts", PoolKind::Replicated(2))]);
-    let seed = Random::seed_from_environment("rbd_layouts");
-    let ciphers = [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::Aes256XtsRandom];
-    std::thread::scope(|scope| {
-        for layout in LAYOUTS {
-            let images = &images;
-            scope.spawn(move || {
-                for (number, cipher) in ciphers.into_iter().enumerate() {
-                    for fold in [false, true] {
-                        let random = &mut Random::new(seed + number as u64);
-                        let payload = Payload::Sealed(sealed(cipher, layout, fold));
-                        let image = format!("layouts/{layout}-{cipher}-{fold}");
-                        let mut volume = make(images, &image, &payload, "");
-                        let mut model = Model::new(SIZE);
-                        for round in 0..4 {
-                            for _ in 0..15 {
-                                let op = Model::random_op(SIZE, 1012, random);
-                                if !matches!(op, Op::Tidy(_)) {
-                                    model.apply(&volume, &op, random, || 0);
-                                }
-                            }
-                            if round % 2 == 1 {
-                                volume.close().unwrap();
-                                volume = try_open(images.open(&image), &payload, false).unwrap();
-                            }
-                            model.check_now(&volume).unwrap_or_else(|error| panic!("{image}, seed {seed}: {error}"));
-                        }
-                        volume.close().unwrap();
-                        let volume = read_past(images, &image, &payload);
-                        model.check_now(&volume).unwrap();
-                        assert!(volume.check(&mut |_, _| {}).unwrap().not_authentic.is_empty());
-                    }
-                }
-            });
-        }
-    });
-}
-
-#[test]
 fn erasure_coded_data_takes_every_layout_but_omap() {
     let images = Images::new(&[("coded", PoolKind::Replicated(2)), ("coded-data", PoolKind::ErasureCoded)]);
     for layout in LAYOUTS {

@@ -1,24 +1,20 @@
 //! A volume's image, what was cloned of it, and what each of them and each of their snapshots must hold.
 
+mod snapshots;
+
 use std::sync::Arc;
 
 use sealdisk_rados::{Image, Pool, RbdStore};
 use sealdisk_store::{Choices, OpenMode, Store};
 use sealdisk_units::ByteRange;
-use sealdisk_volume::Volume;
-use support::images::{Images, assert_same, name};
+use sealdisk_volume::{Space, Volume};
+use support::images::{Images, name};
 use support::programs::eventually;
-use support::{Random, read, write};
+use support::{Random, write};
 
+use crate::compare::{compare, compare_all, look_at};
 use crate::content::Content;
 use crate::kind::Kind;
-
-/// So many images, each a clone of one before.
-const IMAGES: usize = 4;
-/// So many snapshots of each.
-const SNAPSHOTS: usize = 5;
-/// Bytes that are compared at once.
-const STEP: u64 = 2 << 20;
 
 /// What an image was at a moment.
 #[derive(Clone)]
@@ -63,6 +59,7 @@ pub struct Family<'a> {
     current: usize,
     attached: Option<Attached>,
     past: Option<Past>,
+    /// What everything is drawn from.
     pub random: Random,
     /// How many names were given.
     names: u32,
@@ -142,7 +139,7 @@ impl<'a> Family<'a> {
     }
 
     /// Makes a range zeros.
-    pub fn zero(&mut self, range: ByteRange, space: sealdisk_volume::Space) {
+    pub fn zero(&mut self, range: ByteRange, space: Space) {
         self.attached().volume.zero(range, space).unwrap();
         self.disk().content.zero(range.offset()..range.end());
     }
@@ -161,6 +158,7 @@ impl<'a> Family<'a> {
         assert_eq!(at, expected.len(), "the stretches of {range:?}");
     }
 
+    /// Has everything survive that was written.
     pub fn flush(&mut self) {
         self.attached().volume.flush().unwrap();
     }
@@ -169,7 +167,7 @@ impl<'a> Family<'a> {
     pub fn close(&mut self) {
         if let Some(Attached { volume, store }) = self.attached.take() {
             volume.close().unwrap();
-            // Others may still hold it only if the volume does.
+            // The lock goes with the store.
             assert_eq!(Arc::strong_count(&store), 1);
         }
     }
@@ -198,101 +196,6 @@ impl<'a> Family<'a> {
         let name = name(image);
         let pool = Arc::new(Pool::open(&self.others.connection, &name.pool, &name.namespace).unwrap());
         Image::open(&pool, &name.image, None, false).unwrap()
-    }
-
-    /// Makes a snapshot, by Ceph's tool or as our own command does.
-    pub fn create_snapshot(&mut self) {
-        if self.disk().snapshots.len() == SNAPSHOTS {
-            return;
-        }
-        self.names += 1;
-        let (name, by_ceph) = (format!("s{}", self.names), self.random.one_in(2));
-        self.tell(format!("snapshot {name}, by Ceph: {by_ceph}"));
-        if self.kind.is_volatile() {
-            self.flush();
-        }
-        let image = self.image();
-        if by_ceph {
-            self.others.rbd(&format!("snap create --no-progress {image}@{name}"));
-        } else {
-            self.image_of_others(&image).create_snapshot(&name).unwrap();
-        }
-        let disk = self.disk();
-        let mut content = disk.content.clone();
-        if let Some(size) = disk.next_size {
-            content.resize(size);
-        }
-        disk.snapshots.push(Snapshot { name, content });
-    }
-
-    fn pick_snapshot(&mut self, disk: usize) -> Option<usize> {
-        let count = self.disks[disk].snapshots.len() as u64;
-        (count > 0).then(|| self.random.below(count) as usize)
-    }
-
-    /// Removes a snapshot. If it has clones, it goes to the trash.
-    pub fn remove_snapshot(&mut self) {
-        let Some(chosen) = self.pick_snapshot(self.current) else { return };
-        let snapshot = self.disk().snapshots.remove(chosen).name;
-        let image = self.image();
-        let full = format!("{image}@{snapshot}");
-        self.tell(format!("remove snapshot {snapshot}"));
-        self.past.take_if(|past| past.image == full);
-        if self.random.one_in(2) {
-            self.others.rbd(&format!("snap rm --no-progress {full}"));
-        } else {
-            self.image_of_others(&image).remove_snapshot(&snapshot).unwrap();
-        }
-    }
-
-    /// Goes back to a snapshot, which only a detached volume does.
-    pub fn roll_back(&mut self) {
-        let Some(chosen) = self.pick_snapshot(self.current) else { return };
-        let (clean, by_ceph) = (self.random.one_in(2), self.random.one_in(2));
-        let Snapshot { name, content } = self.disk().snapshots[chosen].clone();
-        self.tell(format!("roll back to {name}, closed: {clean}, by Ceph: {by_ceph}"));
-        if clean {
-            self.close();
-        } else {
-            self.crash();
-        }
-        let image = self.image();
-        if by_ceph {
-            self.others.rbd(&format!("snap rollback --no-progress {image}@{name}"));
-        } else {
-            let image = self.image_of_others(&image);
-            image.lock().unwrap();
-            image.roll_back_with(&name, &mut |_, _| {}).unwrap();
-            image.unlock().unwrap();
-        }
-        let disk = self.disk();
-        (disk.content, disk.next_size) = (content, None);
-    }
-
-    /// Clones a snapshot, and goes on in the clone.
-    pub fn clone(&mut self) {
-        if self.disks.len() == IMAGES || !self.kind.can_be_cloned() {
-            return;
-        }
-        let Some(chosen) = self.pick_snapshot(self.current) else { return };
-        let Snapshot { name, content } = self.disk().snapshots[chosen].clone();
-        let (image, coded) = (self.new_image(), self.random.one_in(3));
-        self.tell(format!("clone {name} to {image}, coded: {coded}"));
-        self.others.clone_snapshot(&format!("{}@{name}", self.image()), &image, data_pool(coded));
-        self.close();
-        self.current = self.disks.len();
-        self.disks.push(Disk { image, coded, content, next_size: None, snapshots: Vec::new() });
-    }
-
-    /// Ceph copies what the image shares with its parent, beside the open volume.
-    pub fn flatten(&mut self) {
-        if self.attached().store.image().parent().unwrap().is_none() {
-            return;
-        }
-        self.tell("flatten");
-        self.others.rbd(&format!("flatten --no-progress {}", self.image()));
-        assert!(self.attached().store.image().parent().unwrap().is_none(), "there is a parent still");
-        self.look_around();
     }
 
     /// Ceph looks for zeros and gives back their space, beside the open volume.
@@ -334,28 +237,6 @@ impl<'a> Family<'a> {
         self.tell("open");
     }
 
-    /// Looks at any snapshot of any disk, and at the one that is open since long ago.
-    pub fn look_back(&mut self) {
-        if let Some(past) = &self.past {
-            self.told.push(format!("look at {}, open since", past.image));
-            look_at(&past.volume, &past.content, &mut self.random, &past.image);
-        }
-        let disk = self.random.below(self.disks.len() as u64) as usize;
-        let Some(chosen) = self.pick_snapshot(disk) else { return };
-        let Snapshot { name, content } = self.disks[disk].snapshots[chosen].clone();
-        let image = format!("{}@{name}", self.disks[disk].image);
-        self.told.push(format!("look at {image}"));
-        let volume = self.kind.open(self.own.open(&image), &image, true);
-        if self.random.one_in(4) {
-            compare_all(&volume, &content, &image);
-        } else {
-            look_at(&volume, &content, &mut self.random, &image);
-        }
-        if self.random.one_in(2) {
-            self.past = Some(Past { image, volume, content });
-        }
-    }
-
     /// Looks at some places of the open disk.
     fn look_around(&mut self) {
         let mut random = self.random.clone();
@@ -377,7 +258,10 @@ impl<'a> Family<'a> {
                 let store = self.own.try_open(image, OpenMode::ReadOnly).unwrap();
                 self.kind.open(store, image, true)
             };
-            compare_all(&open(&disk.image), &disk.content, &disk.image);
+            let volume = open(&disk.image);
+            compare_all(&volume, &disk.content, &disk.image);
+            let report = volume.check(&mut |_, _| {}).unwrap();
+            assert!(report.not_authentic.is_empty() && report.unreadable.is_empty(), "{}: {report:?}", disk.image);
             for Snapshot { name, content } in &disk.snapshots {
                 let image = format!("{}@{name}", disk.image);
                 compare_all(&open(&image), content, &image);
@@ -389,28 +273,4 @@ impl<'a> Family<'a> {
 /// What `rbd` is told of a new image.
 fn data_pool(coded: bool) -> &'static str {
     if coded { "--data-pool sequences-data" } else { "" }
-}
-
-fn compare(volume: &Volume, offset: u64, expected: &[u8], what: &str) {
-    let mut found = vec![0xee; expected.len()];
-    read(volume, offset, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert_same(&found, expected, &format!("{what}, from byte {offset}"));
-}
-
-fn compare_all(volume: &Volume, content: &Content, what: &str) {
-    assert_eq!(volume.size(), content.size(), "{what}: the size");
-    for start in (0..content.size()).step_by(STEP as usize) {
-        let end = content.size().min(start + STEP);
-        compare(volume, start, &content.read(start..end), what);
-    }
-}
-
-/// Compares some places.
-fn look_at(volume: &Volume, content: &Content, random: &mut Random, what: &str) {
-    assert_eq!(volume.size(), content.size(), "{what}: the size");
-    for _ in 0..8 {
-        let start = random.below(content.size());
-        let end = (start + 1 + random.below(100_000)).min(content.size());
-        compare(volume, start, &content.read(start..end), what);
-    }
 }

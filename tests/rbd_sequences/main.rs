@@ -6,6 +6,7 @@
 // A failed expectation here is a failed test.
 #![allow(clippy::unwrap_used)]
 
+mod compare;
 mod content;
 mod family;
 mod kind;
