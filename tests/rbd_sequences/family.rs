@@ -180,16 +180,29 @@ impl<'a> Family<'a> {
         self.attached = None;
     }
 
-    /// Somebody takes us for dead, and the lock from us. What we write now must change nothing.
+    /// Somebody takes us for dead, and the lock from us, and goes on. What we write then must change nothing.
+    ///
+    /// An OSD learns who is shut out no later than from whoever goes on. Until then a write may still come through, as if it
+    /// had come before.
     pub fn lose_the_lock(&mut self) {
         self.flush();
         let image = self.image_of_others(&self.image());
         image.break_lock(&image.lock_owner().unwrap().unwrap()).unwrap();
-        let Attached { volume, store } = self.attached.take().unwrap();
-        let refused = write(&volume, 0, &[0xbb]).and_then(|()| volume.flush());
-        assert!(refused.is_err(), "written without the lock");
-        drop((volume, store, self.past.take()));
-        self.own = self.others.of_another_client();
+        let loser = self.attached.take();
+        let past = self.past.take();
+        let shut_out = std::mem::replace(&mut self.own, self.others.of_another_client());
+        self.look_at_everything();
+        let refused = loser.as_ref().map(|loser| write(&loser.volume, 0, &[0xbb]).and_then(|()| loser.volume.flush()));
+        assert!(refused.is_some_and(|written| written.is_err()), "written without the lock");
+        drop((loser, past, shut_out));
+        self.look_at_everything();
+    }
+
+    /// Compares every byte of the open disk.
+    fn look_at_everything(&mut self) {
+        self.attached();
+        let attached = self.attached.as_ref().expect("it was just opened");
+        compare_all(&attached.volume, self.content(), "now");
     }
 
     fn image_of_others(&self, image: &str) -> Image {
