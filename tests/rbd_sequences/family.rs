@@ -258,10 +258,25 @@ impl<'a> Family<'a> {
         look_at(&attached.volume, self.content(), &mut random, "now");
     }
 
-    /// Compares every byte of every image and of every snapshot, as they are found when nothing is open.
-    pub fn compare_everything(&mut self) {
+    /// Closes everything and compares it; and again, when no image has a parent any more.
+    pub fn finish(&mut self) {
         self.close();
         self.past = None;
+        self.compare_everything();
+        let images: Vec<String> = self.disks.iter().map(|disk| disk.image.clone()).collect();
+        let clones = images.into_iter().filter(|image| self.image_of_others(image).parent().unwrap().is_some());
+        let clones: Vec<String> = clones.collect();
+        for image in &clones {
+            self.told.push(format!("flatten {image}"));
+            self.others.rbd(&format!("flatten --no-progress {image}"));
+        }
+        if !clones.is_empty() {
+            self.compare_everything();
+        }
+    }
+
+    /// Compares every byte of every image and of every snapshot, as they are found when nothing is open.
+    fn compare_everything(&mut self) {
         for disk in &mut self.disks {
             self.told.push(format!("compare {} and its snapshots", disk.image));
             if let Some(size) = disk.next_size.take() {

@@ -41,7 +41,7 @@ impl Kind {
             }
             let fold = random.one_in(2);
             all.push(Self::sealed(cipher, LayoutName::Packed, fold, random).with_journal(random));
-            all.push(Self::plain(number, random));
+            all.extend([2 * number, 2 * number + 1].map(|number| Self::plain(number, random)));
         }
         all
     }

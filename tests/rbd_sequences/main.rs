@@ -55,9 +55,10 @@ fn sequence(images: &Images, kind: &Kind, mut random: Random, steps: u32) -> Res
     let size = steps::new_size(kind, &mut random);
     let mut family = Family::new(images, kind, size, random);
     for step in 1..=steps {
-        let done = catch_unwind(AssertUnwindSafe(|| match step == steps {
-            true => family.compare_everything(),
-            false => steps::take(&mut family, kind),
+        let done = catch_unwind(AssertUnwindSafe(|| match step {
+            1 => steps::begin(&mut family, kind),
+            last if last == steps => family.finish(),
+            _ => steps::take(&mut family, kind),
         }));
         if let Err(cause) = done {
             let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());

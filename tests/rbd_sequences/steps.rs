@@ -23,23 +23,36 @@ pub fn new_size(kind: &Kind, random: &mut Random) -> u64 {
     size.next_multiple_of(kind.unit()).max(kind.unit())
 }
 
+/// Makes something that clones share, and often a clone.
+pub fn begin(family: &mut Family<'_>, kind: &Kind) {
+    for _ in 0..family.random.below(3) {
+        write(family, kind);
+        write_much(family, kind);
+    }
+    if kind.can_be_cloned() && !family.random.one_in(3) {
+        family.create_snapshot();
+        family.clone();
+    }
+}
+
 /// Takes a step.
 pub fn take(family: &mut Family<'_>, kind: &Kind) {
     match family.random.below(40) {
-        0..=10 => write(family, kind),
-        11..=14 => zero(family, kind),
-        15..=17 => read(family, kind),
-        18 => {
+        0..=7 => write(family, kind),
+        8 => write_much(family, kind),
+        9..=13 => zero(family, kind),
+        14..=16 => read(family, kind),
+        17 => {
             family.tell("flush");
             family.flush();
         }
-        19..=21 => family.create_snapshot(),
-        22 => family.remove_snapshot(),
-        23..=24 => family.roll_back(),
-        25..=26 => family.clone(),
-        27 => family.flatten(),
-        28 => family.sparsify(),
-        29..=30 => {
+        18..=20 => family.create_snapshot(),
+        21 => family.remove_snapshot(),
+        22..=23 => family.roll_back(),
+        24..=26 => family.clone(),
+        27..=28 => family.flatten(),
+        29 => family.sparsify(),
+        30 => {
             let size = new_size(kind, &mut family.random);
             family.resize(size);
         }
@@ -47,19 +60,19 @@ pub fn take(family: &mut Family<'_>, kind: &Kind) {
             let by = 1 + family.random.below(6 << 20);
             family.others_grow_the_image(by);
         }
-        32..=33 => {
+        32 => {
             family.tell("close");
             family.close();
         }
-        34 => {
+        33 => {
             family.tell("crash");
             family.crash();
         }
-        35 => {
+        34 => {
             family.tell("lose the lock");
             family.lose_the_lock();
         }
-        36 => family.go_elsewhere(),
+        35..=36 => family.go_elsewhere(),
         _ => family.look_back(),
     }
 }
@@ -80,17 +93,27 @@ fn place(family: &mut Family<'_>, kind: &Kind) -> u64 {
 
 fn write(family: &mut Family<'_>, kind: &Kind) {
     let start = place(family, kind);
-    let size = family.size();
     let random = &mut family.random;
-    let len = match random.below(12) {
+    let len = match random.below(11) {
         0..=3 => 1 + random.below(3 * SECTOR),
-        4..=10 => [1, 1, 2, 3, 8, 70, 90][random.below(7) as usize] * SECTOR,
-        _ => 1 + random.below(9 << 20),
+        _ => [1, 1, 2, 3, 8, 70, 90][random.below(7) as usize] * SECTOR,
     };
-    let len = len.min(size - start);
-    let mut bytes = vec![0; len as usize];
-    // All noise, or as a database's pages are, which can be folded.
+    write_at(family, start, len);
+}
+
+/// Whole objects and more.
+fn write_much(family: &mut Family<'_>, kind: &Kind) {
+    let (start, (_, each)) = (place(family, kind), kind.objects());
+    let len = 1 + family.random.below(3 * each);
+    write_at(family, start, len);
+}
+
+/// Writes so much, up to the end at most: all noise, or as a database's pages are, which can be folded.
+fn write_at(family: &mut Family<'_>, start: u64, len: u64) {
+    let len = len.min(family.size() - start);
+    let random = &mut family.random;
     let noise = if random.one_in(2) { SECTOR_SIZE } else { 100 };
+    let mut bytes = vec![0; len as usize];
     for sector in bytes.chunks_mut(SECTOR_SIZE) {
         let noise = noise.min(sector.len());
         random.fill(&mut sector[..noise]);
@@ -100,16 +123,20 @@ fn write(family: &mut Family<'_>, kind: &Kind) {
 }
 
 fn zero(family: &mut Family<'_>, kind: &Kind) {
-    let (start, (_, each)) = (place(family, kind), kind.objects());
+    let (mut start, (first, each)) = (place(family, kind), kind.objects());
     let size = family.size();
     let random = &mut family.random;
-    let len = match random.below(6) {
+    let len = match random.below(8) {
         0..=1 => 1 + random.below(30 * SECTOR),
-        2 => (1 + random.below(60)) * SECTOR,
-        3 => each,
-        4 => 1 + random.below(3 * each),
+        2..=3 => (1 + random.below(60)) * SECTOR,
+        4..=6 => {
+            // Whole objects.
+            start = first + start / each * each;
+            (1 + random.below(2)) * each
+        }
         _ => size,
     };
+    let start = start.min(size - 1);
     let len = len.min(size - start);
     let space = if random.one_in(4) { Space::Keep } else { Space::Free };
     family.tell(format!("zero {start}+{len}, {space:?}"));
