@@ -23,15 +23,16 @@ pub fn new_size(kind: &Kind, random: &mut Random) -> u64 {
     size.next_multiple_of(kind.unit()).max(kind.unit())
 }
 
-/// Makes something that clones share, and often a clone.
+/// Makes something that clones share, and often a clone, which shares it with a snapshot of its own.
 pub fn begin(family: &mut Family<'_>, kind: &Kind) {
-    for _ in 0..family.random.below(3) {
+    for _ in 0..1 + family.random.below(3) {
         write(family, kind);
         write_much(family, kind);
     }
     if kind.can_be_cloned() && !family.random.one_in(3) {
         family.create_snapshot();
         family.clone();
+        family.create_snapshot();
     }
 }
 
