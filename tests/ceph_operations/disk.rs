@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sealdisk_layout::Payload;
+use sealdisk_layout::{LayoutName, Payload, SealedPayload};
 use sealdisk_rados::{Image, Pool};
 use sealdisk_store::{OpenMode, Store};
 use sealdisk_units::{ByteRange, SECTOR_SIZE};
@@ -38,9 +38,14 @@ pub struct Disk<'a> {
 impl<'a> Disk<'a> {
     /// A new volume that is full but for what was discarded.
     pub fn new(images: &'a Images, folder: &'a Path, image: &str, payload: Payload) -> Self {
+        Self::with_data_in(images, folder, image, None, payload)
+    }
+
+    /// As [`new`](Self::new), with the data in a pool of its own.
+    fn with_data_in(images: &'a Images, folder: &'a Path, image: &str, data: Option<&str>, payload: Payload) -> Self {
         let place = name(image);
         let pool = Pool::open(&images.connection, &place.pool, "").unwrap();
-        Image::create(&pool, &place.image, Volume::object_store_size(&payload, SIZE), None).unwrap();
+        Image::create(&pool, &place.image, Volume::object_store_size(&payload, SIZE), data).unwrap();
         Volume::format(&*images.open(image), &payload, &key(), SIZE).unwrap();
         let image = image.to_owned();
         let mut disk = Self { images, folder, image, payload, content: Content::default(), changes: 0 };
@@ -97,6 +102,28 @@ impl<'a> Disk<'a> {
         volume.flush()?;
         self.content = Arc::new(content);
         Ok(())
+    }
+
+    /// The same on another image whose data is in an erasure-coded pool. `None` for a layout that needs another one.
+    pub fn coded(&self, data_pool: &str) -> Option<Self> {
+        let Payload::Sealed(SealedPayload { layout: LayoutName::Omap, .. }) = self.payload else {
+            let image = format!("{}-coded", self.image);
+            return Some(Self::with_data_in(self.images, self.folder, &image, Some(data_pool), self.payload));
+        };
+        None
+    }
+
+    /// Makes all sectors of the second object zeros, one part after the other: the object stays.
+    pub fn clear_an_object(&mut self) {
+        let volume = self.open(&self.image, OpenMode::ReadWrite).unwrap();
+        let content = Arc::make_mut(&mut self.content);
+        for lbas in [1000..1150, 1150..SECTORS as usize] {
+            let bytes = lbas.start * SECTOR_SIZE..lbas.end * SECTOR_SIZE;
+            let range = ByteRange::checked(bytes.start as u64, bytes.len() as u64, SIZE).unwrap();
+            volume.zero(range, Space::Free).unwrap();
+            content[bytes].fill(0);
+        }
+        volume.close().unwrap();
     }
 
     /// Runs `rbd`.

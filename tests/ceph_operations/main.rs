@@ -57,7 +57,11 @@ fn column(images: &Images, folder: &Path, number: usize) -> Vec<bool> {
 
 #[test]
 fn what_survives_which_operation_is_what_the_documentation_says() {
-    let images = Images::new(&[("ops", Pool::Replicated(2)), ("ops-other", Pool::Replicated(2))]);
+    let images = Images::new(&[
+        ("ops", Pool::Replicated(2)),
+        ("ops-other", Pool::Replicated(2)),
+        ("ops-data", Pool::ErasureCoded),
+    ]);
     images.rbd("mirror pool enable ops image");
     let folder = Scratch::new("sealdisk-operations-");
     // They mostly wait for Ceph and its programs.

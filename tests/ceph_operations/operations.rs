@@ -24,7 +24,7 @@ pub const OPERATIONS: [(&str, Operation); 16] = [
     ("`rbd clone`, written: copy-up by Sealdisk", clone_written),
     ("`rbd clone`, then `rbd flatten`", clone_flattened),
     ("`rbd clone`, a snapshot, written, then `rbd flatten`: all of them, and the parent", clone_of_all_kinds),
-    ("`rbd sparsify`", sparsify),
+    ("`rbd sparsify`, with an object of zeros, and with erasure-coded data", sparsify),
     ("`rbd resize`: grown, and shrunk to what it was", grow_and_shrink),
     ("`rbd mirror image demote` and `promote`", demote_and_promote),
     ("`rbd trash mv` and `restore`", trash),
@@ -130,8 +130,14 @@ fn clone_of_all_kinds(disk: &mut Disk<'_>) -> Copies {
 }
 
 fn sparsify(disk: &mut Disk<'_>) -> Copies {
-    disk.rbd(&format!("sparsify --no-progress {}", disk.image));
-    vec![(disk.image.clone(), disk.content.clone())]
+    let mut coded = disk.coded("ops-data");
+    let disks = std::iter::once(disk).chain(&mut coded);
+    let sparsify = |disk: &mut Disk<'_>| {
+        disk.clear_an_object();
+        disk.rbd(&format!("sparsify --no-progress {}", disk.image));
+        (disk.image.clone(), disk.content.clone())
+    };
+    disks.map(sparsify).collect()
 }
 
 fn grow_and_shrink(disk: &mut Disk<'_>) -> Copies {

@@ -375,6 +375,10 @@ impl Store for RbdStore {
         if self.inner.object_size == OBJECT_SIZE { Some(self) } else { None }
     }
 
+    fn object_size(&self) -> Option<u64> {
+        Some(self.inner.object_size)
+    }
+
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {
         let inner = &self.inner;
         let mut pieces = inner.pieces(range).peekable();

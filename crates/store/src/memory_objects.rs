@@ -304,6 +304,10 @@ impl Store for MemoryObjects {
         Some(self)
     }
 
+    fn object_size(&self) -> Option<u64> {
+        Some(OBJECT_SIZE)
+    }
+
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {
         let image = self.image();
         Ok(pieces(range).any(|(object, ..)| image.objects.contains_key(&object)))

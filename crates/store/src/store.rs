@@ -92,6 +92,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Bytes of an object, where the store consists of objects of which each vanishes as a whole when it is zeroed.
+    fn object_size(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether any byte of the range takes up space. Where the store cannot tell, `true`.
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError>;
 }

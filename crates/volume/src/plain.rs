@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sealdisk_cipher::{VolumeKey, XtsPlain64, is_zero};
 use sealdisk_layout::PlainPayload;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
-use sealdisk_units::{ByteRange, OBJECT_SIZE, StoreRange};
+use sealdisk_units::{ByteRange, StoreRange};
 
 use crate::buffers::{Buffer, Buffers};
 use crate::standing::Standing;
@@ -26,8 +26,8 @@ pub(crate) struct PlainVolume {
     offset: u64,
     sector_size: u64,
     size: u64,
-    /// What the store has no ciphertext for is zeros.
-    holes_are_zeros: bool,
+    /// Bytes of the store's objects, if it has any: then what it has no ciphertext for is zeros.
+    object_size: Option<u64>,
     /// Held alone while part of an encryption sector is changed, and together by writers of whole ones.
     partial: RwLock<()>,
 }
@@ -67,7 +67,7 @@ impl PlainVolume {
             cipher,
             offset: payload.offset,
             sector_size: u64::from(payload.sector_size),
-            holes_are_zeros: store.objects().is_some(),
+            object_size: store.object_size(),
             partial: RwLock::new(()),
             store,
         })
@@ -110,7 +110,7 @@ impl PlainVolume {
 
     /// Makes plaintext of whole encryption sectors from this byte of the disk on.
     fn decrypt(&self, offset: u64, buf: &mut [u8]) {
-        if !self.holes_are_zeros {
+        if self.object_size.is_none() {
             return self.cipher.decrypt(offset / 512, buf);
         }
         let sector = self.sector_size as usize;
@@ -243,9 +243,12 @@ impl PlainVolume {
     /// Makes the range read as zeros: whole objects of a store that has them by removing them, the rest by writing zeros.
     /// (librbd takes a hole in an object for ciphertext when it reads little of it.)
     pub(crate) fn zero(&self, range: ByteRange, space: Space) -> Result<(), VolumeError> {
+        // No object may take part of an encryption sector with it.
+        let object_size = self.object_size.filter(|_| self.offset.is_multiple_of(self.sector_size));
+        let Some(object_size) = object_size.filter(|_| space == Space::Free) else { return self.write_zeros(range) };
         let (start, end) = (self.offset + range.offset(), self.offset + range.end());
-        let objects = start.next_multiple_of(OBJECT_SIZE)..end / OBJECT_SIZE * OBJECT_SIZE;
-        if !self.holes_are_zeros || space == Space::Keep || objects.is_empty() {
+        let objects = start.next_multiple_of(object_size)..end / object_size * object_size;
+        if objects.is_empty() {
             return self.write_zeros(range);
         }
         self.standing.check_writable()?;

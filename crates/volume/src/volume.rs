@@ -198,7 +198,7 @@ impl Volume {
 
     /// Whether the store is on other machines.
     pub fn is_far(&self) -> bool {
-        self.kind.store().objects().is_some()
+        self.kind.store().object_size().is_some()
     }
 
     /// Serves a batch of writes; each request's `result` says how it went.
