@@ -60,7 +60,7 @@ pub const ROWS: [Row; 13] = [
         effect: "Cuts the volume off. What was behind the new end is lost, also if the image grows again.",
         show: shrink,
     },
-    Row { operation: "`rbd sparsify`", effect: "Nothing.", show: sparsify },
+    Row { operation: "`rbd sparsify`", effect: "Nothing, or what the table above says.", show: sparsify },
     Row {
         operation: "`rbd feature enable … object-map`",
         effect: "Nothing is written any more; the volume must be detached, and the feature turned off.",
