@@ -56,6 +56,11 @@ impl Fixture {
         ObjectLayout::new(self.payload.layout, self.payload.offset, self.payload.cipher.seal_len()).unwrap()
     }
 
+    /// The store's object with the first map page.
+    fn object_of_map(&self) -> u64 {
+        self.layout().rows().map_page(ZoneNumber(0)).offset / self.payload.layout.object_size()
+    }
+
     fn store_size(&self) -> u64 {
         Volume::object_store_size(&Payload::Sealed(self.payload), self.size)
     }
@@ -65,13 +70,13 @@ impl Fixture {
     }
 
     fn formatted(&self) -> ObjectImage {
-        let store = MemoryObjects::new(self.store_size(), self.keys());
+        let store = MemoryObjects::new(self.store_size(), self.payload.layout.object_size(), self.keys());
         Volume::format(&store, &Payload::Sealed(self.payload), &key(), self.size).unwrap();
         store.image()
     }
 
     fn store(&self, image: ObjectImage) -> Arc<MemoryObjects> {
-        Arc::new(MemoryObjects::from_image(image, self.store_size(), self.keys()))
+        Arc::new(MemoryObjects::from_image(image, self.store_size(), self.payload.layout.object_size(), self.keys()))
     }
 
     fn try_open(&self, store: Arc<MemoryObjects>, read_only: bool) -> Result<Volume, OpenError> {
@@ -245,7 +250,7 @@ fn an_object_that_was_removed_or_put_back_is_not_taken_for_zeros() {
 #[test]
 fn a_map_page_that_was_put_back_alone_is_refused_once_the_volume_was_closed() {
     every(|fixture, store| {
-        let map = fixture.layout().rows().map_page(ZoneNumber(0)).offset / OBJECT_SIZE;
+        let map = fixture.object_of_map();
         let volume = fixture.open(store.clone());
         volume.zero(ByteRange::checked(0, fixture.size, fixture.size).unwrap(), Space::Free).unwrap();
         volume.close().unwrap();
@@ -306,10 +311,8 @@ fn a_write_that_fails_fails_alone_and_leaves_what_was() {
 #[test]
 fn a_map_that_cannot_be_written_leaves_the_object_absent_and_the_next_try_is_good() {
     every(|fixture, store| {
-        let layout = fixture.layout();
-        let rows = *layout.rows();
-        let map = rows.map_page(ZoneNumber(0)).offset / OBJECT_SIZE;
-        let superblocks = fixture.payload.offset / OBJECT_SIZE;
+        let map = fixture.object_of_map();
+        let superblocks = fixture.payload.offset / fixture.payload.layout.object_size();
         let volume = fixture.open(store.clone());
         volume.zero(ByteRange::checked(0, fixture.size, fixture.size).unwrap(), Space::Free).unwrap();
         for bad in [map, superblocks, map, map] {
@@ -331,7 +334,7 @@ fn a_map_that_cannot_be_written_leaves_the_object_absent_and_the_next_try_is_goo
 #[test]
 fn a_map_page_that_cannot_be_read_now_keeps_writers_out() {
     every(|fixture, store| {
-        let map = fixture.layout().rows().map_page(ZoneNumber(0)).offset / OBJECT_SIZE;
+        let map = fixture.object_of_map();
         store.fail_reads(move |object| (object == map).then_some(ErrorKind::TimedOut));
         assert!(matches!(fixture.try_open(store.clone(), false), Err(OpenError::Store(_))));
         expect_refused(&fixture.try_open(store.clone(), true).unwrap(), 5, "an unread map");
@@ -510,7 +513,7 @@ fn a_store_of_bytes_takes_no_such_volume_and_a_store_without_keys_no_omap() {
     assert!(refused.to_string().contains("an RBD image"), "{refused}");
 
     let omap = Fixture::new(CipherName::Aegis256, LayoutName::Omap, false, 1000 * SECTOR);
-    let without_keys = MemoryObjects::new(omap.store_size(), false);
+    let without_keys = MemoryObjects::new(omap.store_size(), OBJECT_SIZE, false);
     let refused = Volume::format(&without_keys, &Payload::Sealed(omap.payload), &key(), omap.size).unwrap_err();
     assert!(refused.to_string().contains("erasure-coded"), "{refused}");
     assert_eq!(without_keys.call_count(), 0, "nothing was written");
@@ -530,11 +533,31 @@ fn a_store_of_bytes_takes_no_such_volume_and_a_store_without_keys_no_omap() {
 }
 
 #[test]
+fn a_layout_is_refused_on_objects_of_another_size_with_the_command_that_makes_others() {
+    for (layout, object_size, needed) in [
+        (LayoutName::ObjectEnd, OBJECT_SIZE, "8M"),
+        (LayoutName::Unaligned, OBJECT_SIZE, "8M"),
+        (LayoutName::Omap, 2 * OBJECT_SIZE, "4M"),
+    ] {
+        let fixture = Fixture::new(CipherName::Aegis256, layout, false, 1000 * SECTOR);
+        let store = MemoryObjects::new(fixture.store_size(), object_size, true);
+        let refused = Volume::format(&store, &Payload::Sealed(fixture.payload), &key(), fixture.size);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(&format!("rbd create --object-size {needed}")), "{layout}: {refused}");
+        assert_eq!(store.call_count(), 0);
+    }
+}
+
+#[test]
 fn a_header_that_names_another_layout_opens_nothing() {
     every(|fixture, store| {
         for layout in LAYOUTS.into_iter().filter(|layout| *layout != fixture.payload.layout) {
             let other = Fixture { payload: SealedPayload { layout, ..fixture.payload }, ..fixture };
-            assert!(matches!(other.try_open(store.clone(), true), Err(OpenError::WrongKey)));
+            match other.try_open(store.clone(), true).map(drop) {
+                Err(OpenError::WrongKey) => assert_eq!(layout.object_size(), fixture.payload.layout.object_size()),
+                Err(OpenError::BadPayload(reason)) => assert!(reason.contains("with objects of"), "{reason}"),
+                other => panic!("{layout}: {other:?}"),
+            }
         }
     });
 }

@@ -9,6 +9,7 @@ use sealdisk_rados::{
     Cluster as Connection, Credentials, Features, Image, ImageEvent, ObjectRead, ObjectWrite, Pool, RadosError,
     SnapshotContext, Watch,
 };
+use sealdisk_units::OBJECT_SIZE;
 use support::ceph::{Cluster, Pool as PoolKind};
 use support::programs::{run, succeed, tool};
 
@@ -34,7 +35,7 @@ impl Fixture {
     }
 
     fn image(&self, name: &str) -> Arc<Image> {
-        Image::create(&self.pool, name, 64 << 20, None).unwrap();
+        Image::create(&self.pool, name, 64 << 20, OBJECT_SIZE, None).unwrap();
         self.open(name)
     }
 
@@ -167,7 +168,7 @@ fn an_image_is_what_rbd_says_it_is() {
     let fixture = Fixture::new("images", PoolKind::Replicated(2));
     fixture.cluster.create_pool("images-data", PoolKind::ErasureCoded);
     fixture.image("plain");
-    Image::create(&fixture.pool, "in-parts", (10 << 20) + 512, Some("images-data")).unwrap();
+    Image::create(&fixture.pool, "in-parts", (10 << 20) + 512, OBJECT_SIZE, Some("images-data")).unwrap();
     for (name, size) in [("plain", 64 << 20), ("in-parts", (10 << 20) + 512)] {
         let image = fixture.open(name);
         let said = fixture.cluster.ask(&format!("rbd info {}/{name}", fixture.name));
@@ -313,7 +314,7 @@ fn namespaces_are_apart() {
     let fixture = Fixture::new("spaces", PoolKind::Replicated(2));
     fixture.cluster.run("rbd namespace create spaces/one");
     let inside = Arc::new(Pool::open(&fixture.connection, "spaces", "one").unwrap());
-    Image::create(&inside, "disk", 8 << 20, None).unwrap();
+    Image::create(&inside, "disk", 8 << 20, OBJECT_SIZE, None).unwrap();
     let image = Image::open(&inside, "disk", None, false).unwrap();
     let (data, object) = (image.data_pool().unwrap(), image.object_names().unwrap().name(0));
     write(&data, &object, |op| op.write(0, b"inside")).unwrap();

@@ -35,7 +35,7 @@ fn image(pool: &str, image: &str) -> ImageName {
 /// Makes a volume on a new image.
 fn make(connection: &Arc<Connection>, name: &ImageName, payload: &Payload) -> Arc<RbdStore> {
     let pool = Pool::open(connection, &name.pool, "").unwrap();
-    Image::create(&pool, &name.image, Volume::object_store_size(payload, SIZE), None).unwrap();
+    Image::create(&pool, &name.image, Volume::object_store_size(payload, SIZE), payload.object_size(), None).unwrap();
     let store = Arc::new(RbdStore::open(connection, name, OpenMode::ReadWrite).unwrap());
     Volume::format(&*store, payload, &key(), SIZE).unwrap();
     store

@@ -9,7 +9,7 @@ use sealdisk_cipher::CipherName;
 use sealdisk_layout::Payload;
 use sealdisk_rados::{Cluster as Connection, Image, ImageError, ImageName, ObjectRead, Pool, RbdStore};
 use sealdisk_store::{FileStore, OpenMode, Store};
-use sealdisk_units::{Lba, SECTOR_SIZE};
+use sealdisk_units::{Lba, OBJECT_SIZE, SECTOR_SIZE};
 use sealdisk_volume::{State, Volume, VolumeErrorKind};
 use support::ceph::{Cluster, Pool as PoolKind};
 use support::programs::run;
@@ -33,7 +33,7 @@ impl Place {
 
     fn create(&self, image: &str, size: u64, data_pool: Option<&str>) {
         let pool = Pool::open(&self.connection, self.pool, "").unwrap();
-        Image::create(&pool, image, size, data_pool).unwrap();
+        Image::create(&pool, image, size, OBJECT_SIZE, data_pool).unwrap();
     }
 
     fn name(&self, image: &str) -> ImageName {

@@ -11,6 +11,8 @@ use sealdisk_volume::{OpenOptions, ReadRequest, Space, Volume, VolumeError, Writ
 use support::images::{Images, name};
 use support::{Random, key, write};
 
+use crate::operations::FEATURES;
+
 /// Sectors of the disk: its last object is used only in part.
 const SECTORS: u64 = 1300;
 /// Bytes of the disk.
@@ -45,7 +47,8 @@ impl<'a> Disk<'a> {
     fn with_data_in(images: &'a Images, folder: &'a Path, image: &str, data: Option<&str>, payload: Payload) -> Self {
         let place = name(image);
         let pool = Pool::open(&images.connection, &place.pool, "").unwrap();
-        Image::create(&pool, &place.image, Volume::object_store_size(&payload, SIZE), data).unwrap();
+        Image::create(&pool, &place.image, Volume::object_store_size(&payload, SIZE), payload.object_size(), data)
+            .unwrap();
         Volume::format(&*images.open(image), &payload, &key(), SIZE).unwrap();
         let image = image.to_owned();
         let mut disk = Self { images, folder, image, payload, content: Content::default(), changes: 0 };
@@ -124,6 +127,11 @@ impl<'a> Disk<'a> {
             content[bytes].fill(0);
         }
         volume.close().unwrap();
+    }
+
+    /// What `rbd` must be told of an image that it makes for this disk's bytes.
+    pub fn options(&self) -> String {
+        format!("{FEATURES} --object-size {}B", self.payload.object_size())
     }
 
     /// Runs `rbd`.

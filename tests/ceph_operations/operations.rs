@@ -59,7 +59,7 @@ fn deep_copy(disk: &mut Disk<'_>) -> Copies {
 fn export(disk: &mut Disk<'_>) -> Copies {
     let (file, copy) = (disk.file("exported"), disk.beside("imported"));
     disk.rbd(&format!("export --no-progress {} {}", disk.image, file.display()));
-    disk.rbd(&format!("import --no-progress {FEATURES} {} {copy}", file.display()));
+    disk.rbd(&format!("import --no-progress {} {} {copy}", disk.options(), file.display()));
     vec![(copy, disk.content.clone())]
 }
 
@@ -77,7 +77,7 @@ fn differences(disk: &mut Disk<'_>) -> Copies {
     let (first, second, copy) = (disk.file("first"), disk.file("second"), disk.elsewhere("copy"));
     disk.rbd(&format!("export-diff --no-progress {}@s {}", disk.image, first.display()));
     disk.rbd(&format!("export-diff --no-progress --from-snap s {}@t {}", disk.image, second.display()));
-    disk.rbd(&format!("create {copy} --size {}B {FEATURES}", disk.image_size()));
+    disk.rbd(&format!("create {copy} --size {}B {}", disk.image_size(), disk.options()));
     disk.rbd(&format!("import-diff --no-progress {} {copy}", first.display()));
     disk.rbd(&format!("import-diff --no-progress {} {copy}", second.display()));
     vec![(format!("{copy}@s"), past), (format!("{copy}@t"), disk.content.clone()), (copy, disk.content.clone())]

@@ -8,6 +8,11 @@ OBJECTS_PER_ZONE = 16384
 NAMES = ["packed", "object-end", "omap", "unaligned"]
 
 
+def object_size(name):
+    """Bytes of the store's objects."""
+    return 2 * OBJECT if name in ("object-end", "unaligned") else OBJECT
+
+
 def up(number, unit):
     return -(-number // unit) * unit
 
@@ -23,8 +28,11 @@ class Layout:
         self.slots_per_page = PAGE // seal_len
         packed = 1024 * self.slots_per_page // (self.slots_per_page + 1)
         self.sectors_per_object = packed // 16 * 16 if name == "packed" else 1024
-        self.journal = payload_offset + OBJECT
-        self.zones = self.journal + up(journal_len, OBJECT)
+        self.object_size = object_size(name)
+        if payload_offset % self.object_size:
+            raise NotAuthentic(f"{name} does not begin at {payload_offset}")
+        self.journal = payload_offset + self.object_size
+        self.zones = self.journal + up(journal_len, self.object_size)
 
     def object_of(self, lba):
         return lba // self.sectors_per_object
@@ -36,20 +44,20 @@ class Layout:
         return -(-self.object_count(size) // OBJECTS_PER_ZONE)
 
     def object(self, number):
-        return self.zones + (number + number // OBJECTS_PER_ZONE + 1) * OBJECT
+        return self.zones + (number + number // OBJECTS_PER_ZONE + 1) * self.object_size
 
     def map_page(self, zone):
-        return self.zones + zone * (OBJECTS_PER_ZONE + 1) * OBJECT
+        return self.zones + zone * (OBJECTS_PER_ZONE + 1) * self.object_size
 
     def end(self, size):
         count = self.object_count(size)
-        return self.object(count - 1) + OBJECT if count else self.zones
+        return self.object(count - 1) + self.object_size if count else self.zones
 
     def place(self, lba):
         """The store's object and where in it the sector's place begins."""
         number, index = divmod(lba, self.sectors_per_object)
         stride = PAGE + self.seal_len if self.name == "unaligned" else PAGE
-        return self.object(number) // OBJECT, stride * index
+        return self.object(number) // self.object_size, stride * index
 
     def slot(self, lba):
         """The store's object and where in it the slot begins; with `omap`, which key has it."""

@@ -21,10 +21,6 @@ use crate::python;
 
 pub const LAYOUTS: [LayoutName; 4] =
     [LayoutName::Packed, LayoutName::ObjectEnd, LayoutName::Omap, LayoutName::Unaligned];
-/// The objects of the store with the superblocks and with the first map page; data follows.
-pub const SUPERBLOCKS: u64 = OFFSET / OBJECT_SIZE;
-pub const MAP: u64 = SUPERBLOCKS + 1;
-pub const DATA: u64 = MAP + 1;
 
 /// Every cipher in every layout, some of both folding.
 fn kinds() -> impl Iterator<Item = (CipherName, LayoutName, bool)> {
@@ -40,16 +36,36 @@ pub fn shape(sealed: &SealedPayload) -> (u64, u64) {
     (if sealed.layout == LayoutName::Packed { 1024 * slots / (slots + 1) / 16 * 16 } else { 1024 }, slots)
 }
 
+/// Objects of the store, by their numbers.
+#[derive(Clone, Copy)]
+pub struct Places {
+    /// With the superblocks.
+    pub superblocks: u64,
+    /// With the first map page.
+    pub map: u64,
+    /// The first with data.
+    pub data: u64,
+}
+
+impl Places {
+    pub fn of(layout: LayoutName) -> Self {
+        let superblocks = OFFSET / layout.object_size();
+        Self { superblocks, map: superblocks + 1, data: superblocks + 2 }
+    }
+}
+
 /// A folder with a volume's objects, the secret that opens it, and room for the disk's bytes.
 pub struct Scratch {
     folder: TempDir,
     pub objects: Folder,
+    object_size: u64,
 }
 
 impl Scratch {
-    pub fn new(secret: &[u8]) -> Self {
+    pub fn new(secret: &[u8], layout: LayoutName) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let scratch = Self { objects: Folder::at(folder.path().join("objects")), folder };
+        let objects = Folder::at(folder.path().join("objects"));
+        let scratch = Self { objects, folder, object_size: layout.object_size() };
         fs::write(scratch.secret(), secret).unwrap();
         scratch
     }
@@ -80,9 +96,9 @@ impl Scratch {
     fn unlock(&self) -> (SealedPayload, VolumeKey) {
         let file = File::create(self.header()).unwrap();
         file.set_len(OFFSET + OBJECT_SIZE).unwrap();
-        for object in 0..SUPERBLOCKS {
-            let bytes = self.objects.read(object, 0, OBJECT_SIZE as usize);
-            file.write_all_at(&bytes, object * OBJECT_SIZE).unwrap();
+        for object in 0..OFFSET / self.object_size {
+            let bytes = self.objects.read(object, 0, self.object_size as usize);
+            file.write_all_at(&bytes, object * self.object_size).unwrap();
         }
         let header = Header::load(&self.header()).unwrap();
         let Payload::Sealed(sealed) = *header.payload() else { panic!("a sealed volume") };
@@ -94,12 +110,18 @@ impl Scratch {
     }
 
     pub fn read_by_python(&self, options: &[&str]) -> Vec<u8> {
-        python::run("reader.py", &arguments(options, &self.paths()));
+        self.reading(options, |arguments| python::run("reader.py", arguments));
         fs::read(self.disk()).unwrap()
     }
 
     pub fn refused_by_python(&self, options: &[&str]) -> String {
-        python::fails("reader.py", &arguments(options, &self.paths()))
+        self.reading(options, |arguments| python::fails("reader.py", arguments))
+    }
+
+    fn reading<T>(&self, options: &[&str], run: impl FnOnce(&[&OsStr]) -> T) -> T {
+        let object_size = self.object_size.to_string();
+        let options: Vec<_> = options.iter().copied().chain(["--object-size", &object_size]).collect();
+        run(&arguments(&options, &self.paths()))
     }
 }
 
@@ -135,8 +157,9 @@ fn python_reads_what_sealdisk_writes_to_objects() {
         let sealed = SealedPayload { cipher, layout, fold, lineage: Lineage(lineage), offset: OFFSET };
         let (sectors, _) = shape(&sealed);
         let size = (3 * sectors + 300) * 4096 + 512;
-        let (scratch, key) = (Scratch::new(PASSPHRASE), VolumeKey::generate().unwrap());
-        let store = Arc::new(MemoryObjects::new(store_size(sealed, size), has_keys(&sealed)));
+        let (scratch, key) = (Scratch::new(PASSPHRASE, layout), VolumeKey::generate().unwrap());
+        let store =
+            Arc::new(MemoryObjects::new(store_size(sealed, size), sealed.layout.object_size(), has_keys(&sealed)));
         store.write(&[WriteExtent { offset: 0, buf: &scratch.new_header(sealed, &key) }]).unwrap();
         Volume::format(&*store, &Payload::Sealed(sealed), &key, size).unwrap();
         let story = format!("{cipher}, {layout}, fold {fold}, seed {seed}");
@@ -165,7 +188,7 @@ fn sealdisk_reads_what_python_writes_to_objects() {
     let seed = Random::seed_from_environment("sealdisk_reads_what_python_writes_to_objects");
     let random = &mut Random::new(seed);
     for ((cipher, layout, fold), clean) in kinds().flat_map(|kind| [(kind, false), (kind, true)]) {
-        let scratch = Scratch::new(PASSPHRASE);
+        let scratch = Scratch::new(PASSPHRASE, layout);
         let mut options = vec!["--cipher", cipher.as_str(), "--objects", layout.as_str()];
         options.extend(fold.then_some("--fold"));
         options.extend(clean.then_some("--clean"));
@@ -176,7 +199,7 @@ fn sealdisk_reads_what_python_writes_to_objects() {
         let (sealed, key) = scratch.unlock();
         assert_eq!((sealed.cipher, sealed.layout, sealed.fold), (cipher, layout, fold));
         let size = store_size(sealed, disk.len() as u64);
-        let store = Arc::new(scratch.objects.load(size, has_keys(&sealed)));
+        let store = Arc::new(scratch.objects.load(size, sealed.layout.object_size(), has_keys(&sealed)));
         assert_same(&read_all(&open(&store, sealed, &key, true)), &disk, &format!("{story}, read-only"));
         let volume = open(&store, sealed, &key, false);
         assert_same(&read_all(&volume), &disk, &story);
@@ -189,11 +212,12 @@ fn sealdisk_reads_what_python_writes_to_objects() {
 }
 
 /// What stands in a store: the newest superblock's generation, its tag of zone 0's map page, and the tag that the page has.
-pub fn map_of(image: &ObjectImage, cipher: CipherName) -> (u64, [u8; 16], [u8; 16]) {
+pub fn map_of(image: &ObjectImage, cipher: CipherName, layout: LayoutName) -> (u64, [u8; 16], [u8; 16]) {
+    let places = Places::of(layout);
     let copy = |at: u64| {
         let (mut generation, mut tag) = ([0; 8], [0; 16]);
-        image.bytes(SUPERBLOCKS, at + 16, &mut generation);
-        image.bytes(SUPERBLOCKS, at + 4096, &mut tag);
+        image.bytes(places.superblocks, at + 16, &mut generation);
+        image.bytes(places.superblocks, at + 4096, &mut tag);
         (u64::from_le_bytes(generation), tag)
     };
     let (generation, announced) = copy(0).max(copy(2 << 20));
@@ -201,7 +225,7 @@ pub fn map_of(image: &ObjectImage, cipher: CipherName) -> (u64, [u8; 16], [u8; 1
     let metadata_cipher = if cipher.is_authenticated() { cipher } else { CipherName::Aes256Gcm };
     let seal_len = metadata_cipher.seal_len() as u64;
     let mut tag = [0; 16];
-    image.bytes(MAP, seal_len - 16, &mut tag);
+    image.bytes(places.map, seal_len - 16, &mut tag);
     (generation, announced, tag)
 }
 
@@ -215,7 +239,8 @@ fn both_read_what_a_crash_leaves_of_objects() {
         let (sectors, _) = shape(&sealed);
         let size = (2 * sectors + 300) * 4096 + 512;
         let key = support::key();
-        let store = Arc::new(MemoryObjects::new(store_size(sealed, size), has_keys(&sealed)));
+        let store =
+            Arc::new(MemoryObjects::new(store_size(sealed, size), sealed.layout.object_size(), has_keys(&sealed)));
         Volume::format(&*store, &Payload::Sealed(sealed), &key, size).unwrap();
         let formatted = store.call_count();
         let volume = open(&store, sealed, &key, false);
@@ -229,17 +254,22 @@ fn both_read_what_a_crash_leaves_of_objects() {
         let mut crashes = store.crashes();
         for at in formatted..=store.call_count() {
             let image = crashes.at(at, random);
-            let (_, newest, there) = map_of(&image, cipher);
+            let (_, newest, there) = map_of(&image, cipher, layout);
             if newest == there { &mut others } else { &mut announced }.push((at, image));
         }
         assert!(!announced.is_empty(), "no crash kept a map page from coming; seed {seed}");
-        let scratch = Scratch::new(bare_description(&sealed).as_bytes());
+        let scratch = Scratch::new(bare_description(&sealed).as_bytes(), layout);
         for (which, states) in [("announced", &announced), ("announced", &announced), ("any", &others)] {
             let (at, image) = &states[random.below(states.len() as u64) as usize];
             let story = format!("{cipher}, {layout}, fold {fold}, {which}, call {at}, seed {seed}");
             scratch.objects.save(image);
             let by_python = scratch.read_by_python(&["--bare"]);
-            let after = Arc::new(MemoryObjects::from_image(image.clone(), store_size(sealed, size), has_keys(&sealed)));
+            let after = Arc::new(MemoryObjects::from_image(
+                image.clone(),
+                store_size(sealed, size),
+                sealed.layout.object_size(),
+                has_keys(&sealed),
+            ));
             assert_same(&by_python, &read_all(&open(&after, sealed, &key, true)), &story);
         }
     }

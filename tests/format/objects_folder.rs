@@ -39,7 +39,7 @@ impl Folder {
             fs::remove_dir_all(&self.0).unwrap();
         }
         fs::create_dir(&self.0).unwrap();
-        let store = MemoryObjects::from_image(image.clone(), 0, true);
+        let store = MemoryObjects::from_image(image.clone(), 0, OBJECT_SIZE, true);
         let mut bytes = vec![0; MOST_BYTES];
         for object in image.numbers() {
             image.bytes(object, 0, &mut bytes);
@@ -54,8 +54,8 @@ impl Folder {
     }
 
     /// A store with what lies here.
-    pub fn load(&self, size: u64, keys: bool) -> MemoryObjects {
-        let store = MemoryObjects::new(size, keys);
+    pub fn load(&self, size: u64, object_size: u64, keys: bool) -> MemoryObjects {
+        let store = MemoryObjects::new(size, object_size, keys);
         for entry in fs::read_dir(&self.0).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".omap") {

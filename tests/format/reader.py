@@ -14,7 +14,7 @@ import journal
 import luks2
 import metadata
 from aead import NotAuthentic
-from layouts import OBJECTS_PER_ZONE, PAGE, Layout
+from layouts import OBJECT, OBJECTS_PER_ZONE, PAGE, Layout
 from sealing import Keys, Payload, open_sealed, open_slot
 from stores import FileStore, ObjectStore
 
@@ -41,6 +41,8 @@ class SealedVolume:
         says = [superblock]
         frames = []
         if superblock.journal_len == 0:
+            if store.object_size != self.layout.object_size:
+                raise NotAuthentic(f"{keys.payload.layout} has objects of {self.layout.object_size} bytes")
             # The newest may announce pages that never came.
             says += [copy for copy in older if copy.generation == superblock.generation - 1]
         else:
@@ -149,6 +151,7 @@ def copy(volume, disk):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--object-size", type=int, default=OBJECT, help="of the image that the objects are of")
     parser.add_argument("volume")
     parser.add_argument("key_file")
     parser.add_argument("disk")
@@ -157,7 +160,7 @@ def main():
         secret = key_file.read()
     with contextlib.ExitStack() as stack:
         if os.path.isdir(arguments.volume):
-            store = ObjectStore.load(arguments.volume)
+            store = ObjectStore.load(arguments.volume, arguments.object_size)
         else:
             store = FileStore(stack.enter_context(open(arguments.volume, "rb")))
         disk = stack.enter_context(open(arguments.disk, "wb"))

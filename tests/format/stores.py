@@ -1,4 +1,4 @@
-"""What holds a volume's bytes, by objects of 4 MiB: a file, or a folder with a copy of RADOS objects.
+"""What holds a volume's bytes, by objects: a file, or a folder with a copy of RADOS objects.
 
 In the folder, a file has the bytes of the object whose number in the store, in 16 hexadecimal digits, it is called after
 (as the object's own name ends), zeros at its end left out. `NUMBER.omap` beside it is a JSON object of the object's keys and
@@ -13,9 +13,10 @@ from layouts import OBJECT
 
 
 class FileStore:
-    """A file, whose objects have what lies within 4 MiB and no more."""
+    """A file, which lies one object after the other."""
 
     holds_objects = False
+    object_size = OBJECT
 
     def __init__(self, file):
         self.file = file
@@ -37,23 +38,25 @@ class FileStore:
 
     def read(self, number, offset, length):
         """Bytes of an object."""
-        return self.at(number * OBJECT + offset, length)
+        return self.at(number * self.object_size + offset, length)
 
     def write(self, number, offset, data):
-        self.put(number * OBJECT + offset, data)
+        self.put(number * self.object_size + offset, data)
 
 
 class ObjectStore:
     """Objects as they were at one moment."""
 
     holds_objects = True
+    object_size = OBJECT
 
     def __init__(self):
         self.bytes, self.values = {}, {}
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder, object_size):
         store = cls()
+        store.object_size = object_size
         for path in pathlib.Path(folder).iterdir():
             number = int(path.name.partition(".")[0], 16)
             if path.suffix == ".omap":
@@ -93,19 +96,18 @@ class ObjectStore:
 
     def at(self, offset, length):
         """Bytes of the store, from as many objects as they lie in."""
-        return b"".join(self.read(*piece) for piece in _pieces(offset, length))
+        return b"".join(self.read(*piece) for piece in self._pieces(offset, length))
 
     def put(self, offset, data):
         taken = 0
-        for number, begin, length in _pieces(offset, len(data)):
+        for number, begin, length in self._pieces(offset, len(data)):
             self.write(number, begin, data[taken : taken + length])
             taken += length
 
-
-def _pieces(offset, length):
-    end = offset + length
-    while offset < end:
-        number, begin = divmod(offset, OBJECT)
-        part = min(OBJECT - begin, end - offset)
-        yield number, begin, part
-        offset += part
+    def _pieces(self, offset, length):
+        end = offset + length
+        while offset < end:
+            number, begin = divmod(offset, self.object_size)
+            part = min(self.object_size - begin, end - offset)
+            yield number, begin, part
+            offset += part

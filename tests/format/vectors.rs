@@ -212,7 +212,11 @@ fn objects_of_every_layout_open() {
 
             let wrapped = sealdisk_layout::Payload::Sealed(payload);
             let size = number(&vector["size"]);
-            let store = MemoryObjects::new(Volume::object_store_size(&wrapped, size), layout == LayoutName::Omap);
+            let store = MemoryObjects::new(
+                Volume::object_store_size(&wrapped, size),
+                layout.object_size(),
+                layout == LayoutName::Omap,
+            );
             for (object, content) in vector["objects"].as_object().unwrap() {
                 let pieces = content["bytes"].as_object().unwrap().iter();
                 let pieces: Vec<_> = pieces.map(|(offset, piece)| (offset.parse().unwrap(), bytes(piece))).collect();

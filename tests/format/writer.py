@@ -47,6 +47,7 @@ class Writer:
         self.disk = {}
         self.objects = set()
         self.map_tags = []
+        store.object_size = self.layout.object_size
         store.set_size(self.layout.end(size))
 
     def at(self, offset, data):

@@ -26,8 +26,6 @@ struct Snapshot {
 /// An image with its snapshots, and what they hold.
 struct Disk {
     image: String,
-    /// Its data is erasure-coded.
-    coded: bool,
     content: Content,
     /// The disk's size when it is next opened, if that is another one.
     next_size: Option<u64>,
@@ -87,7 +85,7 @@ impl<'a> Family<'a> {
         others.create(&format!("{image} {}", data_pool(coded)), kind.image_size(size), kind.object_size);
         kind.format(&family.own.open(&image), size);
         let content = Content::new(size);
-        family.disks.push(Disk { image, coded, content, next_size: None, snapshots: Vec::new() });
+        family.disks.push(Disk { image, content, next_size: None, snapshots: Vec::new() });
         family
     }
 
@@ -213,7 +211,7 @@ impl<'a> Family<'a> {
 
     /// Ceph looks for zeros and gives back their space, beside the open volume.
     pub fn sparsify(&mut self) {
-        if !self.kind.survives_sparsify(self.disks[self.current].coded) {
+        if !self.kind.survives_sparsify() {
             return;
         }
         self.tell("sparsify");

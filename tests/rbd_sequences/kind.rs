@@ -47,12 +47,12 @@ impl Kind {
     }
 
     fn sealed(cipher: CipherName, layout: LayoutName, fold: bool, random: &mut Random) -> Self {
-        let payload = SealedPayload { cipher, layout, fold, lineage: Lineage([5; 16]), offset: OBJECT_SIZE };
+        let payload = SealedPayload { cipher, layout, fold, lineage: Lineage([5; 16]), offset: 2 * OBJECT_SIZE };
         Self {
             name: format!("{layout}-{cipher}{}", if fold { "-folded" } else { "" }),
             payload: Payload::Sealed(payload),
             journal: false,
-            object_size: OBJECT_SIZE,
+            object_size: layout.object_size(),
             // With the least, few of the slots of a disk are in memory.
             memory: if random.one_in(2) { 0 } else { 8 << 20 },
         }
@@ -105,7 +105,7 @@ impl Kind {
 
     /// Whether clones have the seals. `docs/ceph-operations.md` says which do not.
     pub fn can_be_cloned(&self) -> bool {
-        !self.layout().needs_objects()
+        self.layout() != LayoutName::Omap
     }
 
     /// Whether its data may be erasure-coded, where objects have no keys.
@@ -113,14 +113,9 @@ impl Kind {
         self.layout() != LayoutName::Omap
     }
 
-    /// Whether `rbd sparsify` leaves the seals. It removes objects of zeros, keys and all; and where data is erasure-coded,
-    /// it cuts off what lies behind the last byte in 4 MiB that is not zero.
-    pub fn survives_sparsify(&self, coded: bool) -> bool {
-        match self.layout() {
-            LayoutName::ObjectEnd => !coded,
-            LayoutName::Omap => false,
-            _ => true,
-        }
+    /// Whether `rbd sparsify` leaves the seals. It removes objects of zeros, keys and all.
+    pub fn survives_sparsify(&self) -> bool {
+        self.layout() != LayoutName::Omap
     }
 
     /// Whether what was answered must be flushed to survive.

@@ -228,7 +228,7 @@ fn empty_results(options: &Options, facts: &Facts<'_>, jobs: &[Job]) -> Result<R
     let sizes = options.block_sizes.iter().map(|size| size_for_people(*size)).collect::<Vec<_>>().join(", ");
     let settings = [
         ("disk size", format!("{} MiB, written once before", options.size >> 20)),
-        ("images", "objects of 4 MiB; layering, exclusive-lock, deep-flatten; no object map".to_owned()),
+        ("images", "objects of 4 MiB (object-end, unaligned: 8 MiB, half of them empty); no object map".to_owned()),
         ("sizes", sizes),
         ("rounds", format!("{}, each with a new process for everyone", options.rounds)),
         ("order", "all reads, then all writes; each load goes through everyone, first and last alternately".to_owned()),

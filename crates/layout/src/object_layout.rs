@@ -4,11 +4,14 @@
 //! what lies in a data object differs:
 //!
 //! ```text
-//! packed       [ sector 0 | ... | sector n-1 | seal page 0 | ... ]        within 4 MiB
-//! object-end   [ sector 0 | ... | sector 1023 | seal page 0 | ... ]       seal pages from 4 MiB on
-//! omap         [ sector 0 | ... | sector 1023 ]                           key: the sector's index, value: its slot
-//! unaligned    [ sector 0 | slot 0 | sector 1 | slot 1 | ... ]
+//! packed       [ sector 0 | ... | sector 1007 | seal page 0 | ... ]       objects of 4 MiB
+//! object-end   [ sector 0 | ... | sector 1023 | seal page 0 | ... ]       objects of 8 MiB, seal pages from 4 MiB on
+//! omap         [ sector 0 | ... | sector 1023 ]                           objects of 4 MiB; key: the sector's index
+//! unaligned    [ sector 0 | slot 0 | sector 1 | slot 1 | ... ]            objects of 8 MiB
 //! ```
+//!
+//! Objects of 8 MiB hold 4 MiB of data and what goes with it; the rest is a hole that takes no space. So no aligned request
+//! of up to 4 MiB lies in two of them, and whatever copies an image by its objects' bytes copies the seals.
 
 use sealdisk_units::{Lba, OBJECT_SIZE, SECTOR_SIZE};
 
@@ -40,12 +43,16 @@ pub struct ObjectLayout {
 }
 
 impl ObjectLayout {
-    /// The layout of a payload that begins at `payload_offset` (a multiple of 4 MiB), with slots of `seal_len` bytes
-    /// (1 to 4096). `None` for `length-preserving`, which has no slots.
+    /// The layout of a payload that begins at `payload_offset`, with slots of `seal_len` bytes (1 to 4096). `None` for
+    /// `length-preserving`, which has no slots, and where no object [of the layout's size](LayoutName::object_size) begins there.
     pub fn new(name: LayoutName, payload_offset: u64, seal_len: usize) -> Option<Self> {
+        let object_size = name.object_size();
+        if !payload_offset.is_multiple_of(object_size) {
+            return None;
+        }
         let sectors = OBJECT_SIZE / SECTOR_SIZE as u64;
         let packed = PackedLayout::new(payload_offset, 0, seal_len);
-        let full = PackedLayout::with_sectors(payload_offset, seal_len, sectors);
+        let full = PackedLayout::with_objects(payload_offset, seal_len, sectors, object_size);
         let (rows, seals) = match name {
             LayoutName::Packed => {
                 (packed, SealPlace::Pages { first: packed.sectors_per_object() * SECTOR_SIZE as u64 })
@@ -70,7 +77,7 @@ impl ObjectLayout {
 
     /// The number of the store's object that holds a data object.
     pub fn store_object(&self, object: ObjectNumber) -> u64 {
-        self.rows.object(object).offset / OBJECT_SIZE
+        self.rows.object(object).offset / self.rows.object_size()
     }
 
     /// Which of its object's sectors a sector is.

@@ -68,6 +68,7 @@ pub struct PackedLayout {
     seal_len: usize,
     sectors_per_object: u64,
     seals_per_page: u64,
+    object_size: u64,
 }
 
 impl PackedLayout {
@@ -79,12 +80,29 @@ impl PackedLayout {
         let most = PAGES_PER_OBJECT * seals_per_page / (seals_per_page + 1);
         let sectors_per_object = most / SECTORS_TOGETHER * SECTORS_TOGETHER;
         debug_assert!(sectors_per_object + sectors_per_object.div_ceil(seals_per_page) <= PAGES_PER_OBJECT);
-        Self { payload: payload_offset, journal_len, seal_len, sectors_per_object, seals_per_page }
+        Self {
+            payload: payload_offset,
+            journal_len,
+            seal_len,
+            sectors_per_object,
+            seals_per_page,
+            object_size: OBJECT_SIZE,
+        }
     }
 
-    /// The same row of objects without a journal, with so many sectors in each.
-    pub(crate) fn with_sectors(payload_offset: u64, seal_len: usize, sectors_per_object: u64) -> Self {
-        Self { sectors_per_object, ..Self::new(payload_offset, 0, seal_len) }
+    /// The same row without a journal, of objects of `object_size` bytes with so many sectors in each.
+    pub(crate) fn with_objects(
+        payload_offset: u64,
+        seal_len: usize,
+        sectors_per_object: u64,
+        object_size: u64,
+    ) -> Self {
+        Self { sectors_per_object, object_size, ..Self::new(payload_offset, 0, seal_len) }
+    }
+
+    /// Bytes from the beginning of an object to that of the next one.
+    pub fn object_size(&self) -> u64 {
+        self.object_size
     }
 
     /// Bytes of a seal.
@@ -119,7 +137,7 @@ impl PackedLayout {
 
     /// The journal.
     pub fn journal(&self) -> StoreRange {
-        StoreRange::new(self.payload + OBJECT_SIZE, self.journal_len)
+        StoreRange::new(self.payload + self.object_size, self.journal_len)
     }
 
     /// How many data objects a volume of `size` bytes has.
@@ -147,14 +165,14 @@ impl PackedLayout {
 
     /// The zone's map page.
     pub fn map_page(&self, zone: ZoneNumber) -> StoreRange {
-        StoreRange::new(self.zones_start() + zone.0 * (OBJECTS_PER_ZONE + 1) * OBJECT_SIZE, PAGE_SIZE)
+        StoreRange::new(self.zones_start() + zone.0 * (OBJECTS_PER_ZONE + 1) * self.object_size, PAGE_SIZE)
     }
 
     /// A data object, seals and all.
     pub fn object(&self, object: ObjectNumber) -> StoreRange {
         // Every zone before this one, and this one's own, has a map object.
         let maps = self.zone_of(object).0 + 1;
-        StoreRange::new(self.zones_start() + (object.0 + maps) * OBJECT_SIZE, OBJECT_SIZE)
+        StoreRange::new(self.zones_start() + (object.0 + maps) * self.object_size, self.object_size)
     }
 
     /// The data object that holds a sector.
@@ -208,7 +226,7 @@ impl PackedLayout {
     }
 
     fn zones_start(&self) -> u64 {
-        self.payload + OBJECT_SIZE + self.journal_len.next_multiple_of(OBJECT_SIZE)
+        self.payload + self.object_size + self.journal_len.next_multiple_of(self.object_size)
     }
 }
 

@@ -1,18 +1,18 @@
 //! What the header says of the bytes behind it.
 
 use sealdisk_cipher::CipherName;
-use sealdisk_units::Lineage;
+use sealdisk_units::{Lineage, OBJECT_SIZE};
 
 /// Where the seals of an object's sectors lie. The names are fixed: they stand in headers and scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LayoutName {
     /// `packed`: seals in pages at the end of each 4 MiB object, inside it.
     Packed,
-    /// `object-end`: seals in pages behind the 4 MiB of sectors, in the same RADOS object.
+    /// `object-end`: seals in pages behind the 4 MiB of sectors in each 8 MiB object.
     ObjectEnd,
     /// `omap`: seals in the object's key-value map.
     Omap,
-    /// `unaligned`: each sector followed by its seal.
+    /// `unaligned`: each sector followed by its seal, 4 MiB of sectors in each 8 MiB object.
     Unaligned,
     /// `length-preserving`: no seals.
     LengthPreserving,
@@ -27,9 +27,18 @@ impl LayoutName {
     /// All of them, the default first.
     pub const ALL: [Self; 5] = [Self::Packed, Self::ObjectEnd, Self::Omap, Self::Unaligned, Self::LengthPreserving];
 
-    /// Whether it asks more of a store than to keep bytes: objects that change as a whole and have room beyond 4 MiB.
+    /// Whether it asks more of a store than to keep bytes: objects that change as a whole.
     pub fn needs_objects(self) -> bool {
         matches!(self, Self::ObjectEnd | Self::Omap | Self::Unaligned)
+    }
+
+    /// Bytes of an object of a store that holds such a volume without a journal.
+    pub fn object_size(self) -> u64 {
+        match self {
+            Self::Packed | Self::Omap | Self::LengthPreserving => OBJECT_SIZE,
+            // Data alone are 4 MiB.
+            Self::ObjectEnd | Self::Unaligned => 2 * OBJECT_SIZE,
+        }
     }
 
     /// The name in headers, options and reports.
@@ -65,6 +74,16 @@ pub enum Payload {
     Plain(PlainPayload),
     /// Everything else.
     Sealed(SealedPayload),
+}
+
+impl Payload {
+    /// Bytes of an object of an image that is made for it.
+    pub fn object_size(&self) -> u64 {
+        match self {
+            Self::Plain(_) => OBJECT_SIZE,
+            Self::Sealed(sealed) => sealed.layout.object_size(),
+        }
+    }
 }
 
 /// An ordinary LUKS2 data segment with cipher `aes-xts-plain64`.

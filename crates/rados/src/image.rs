@@ -62,8 +62,6 @@ mod image_option {
     pub(super) const DATA_POOL: c_int = 10;
 }
 
-/// Objects of 4 MiB.
-const ORDER: u64 = 22;
 /// Long enough for every name that librbd makes.
 const NAME_LEN: usize = 256;
 
@@ -82,8 +80,15 @@ unsafe impl Send for Image {}
 unsafe impl Sync for Image {}
 
 impl Image {
-    /// Makes an image of `size` bytes with [`Features::OF_NEW_IMAGES`], whose data is in `data_pool` if that is given.
-    pub fn create(pool: &Pool, name: &str, size: u64, data_pool: Option<&str>) -> Result<(), RadosError> {
+    /// Makes an image of `size` bytes in objects of `object_size` bytes (a power of two from 4096 on) with
+    /// [`Features::OF_NEW_IMAGES`], whose data is in `data_pool` if that is given.
+    pub fn create(
+        pool: &Pool,
+        name: &str,
+        size: u64,
+        object_size: u64,
+        data_pool: Option<&str>,
+    ) -> Result<(), RadosError> {
         let librbd = Librbd::get()?;
         let c_name = c_string(name.as_bytes(), "the image's name")?;
         let data_pool = data_pool.map(|name| c_string(name.as_bytes(), "the data pool's name")).transpose()?;
@@ -92,7 +97,7 @@ impl Image {
         let result = unsafe {
             (librbd.rbd_image_options_create)(&mut options);
             (librbd.rbd_image_options_set_uint64)(options, image_option::FEATURES, Features::OF_NEW_IMAGES.0);
-            (librbd.rbd_image_options_set_uint64)(options, image_option::ORDER, ORDER);
+            (librbd.rbd_image_options_set_uint64)(options, image_option::ORDER, object_size.ilog2().into());
             if let Some(data_pool) = &data_pool {
                 (librbd.rbd_image_options_set_string)(options, image_option::DATA_POOL, data_pool.as_ptr());
             }
@@ -267,7 +272,7 @@ pub struct ObjectNames {
 }
 
 impl ObjectNames {
-    /// The name of the object with these 4 MiB of the image.
+    /// The name of the object with this number.
     pub fn name(&self, number: u64) -> String {
         format!("{}.{number:016x}", self.prefix)
     }

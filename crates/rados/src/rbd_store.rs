@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sealdisk_store::{ObjectStore, OpenMode, Operation, ReadExtent, Store, StoreError, WriteExtent};
-use sealdisk_units::{OBJECT_SIZE, StoreRange};
+use sealdisk_units::StoreRange;
 
 use crate::image::{Image, ImageEvent, ObjectNames, Watch};
 use crate::pool::{ObjectRead, ObjectWrite, Pool};
@@ -371,8 +371,7 @@ impl Store for RbdStore {
     }
 
     fn objects(&self) -> Option<&dyn ObjectStore> {
-        // The layouts count on objects of this size.
-        if self.inner.object_size == OBJECT_SIZE { Some(self) } else { None }
+        Some(self)
     }
 
     fn object_size(&self) -> Option<u64> {

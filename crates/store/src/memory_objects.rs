@@ -11,7 +11,7 @@ use crate::{
     Choices, Image, ObjectRead, ObjectStore, ObjectWrite, Operation, ReadExtent, Step, Store, StoreError, WriteExtent,
 };
 
-/// Room in an object, of which a layout may use more than its share of the store.
+/// Room in an object of any store.
 const MOST: u64 = 2 * OBJECT_SIZE;
 
 /// All objects at one moment. Copies share what is the same.
@@ -66,6 +66,7 @@ pub struct MemoryObjects {
     now: RwLock<ObjectImage>,
     start: ObjectImage,
     calls: Mutex<Vec<Call>>,
+    object_size: u64,
     keys: bool,
     fault: RwLock<Option<Fault>>,
     read_fault: RwLock<Option<Fault>>,
@@ -129,15 +130,16 @@ impl Crashes {
 }
 
 impl MemoryObjects {
-    /// `size` bytes of nothing, with or without keys.
-    pub fn new(size: u64, keys: bool) -> Self {
-        Self::from_image(ObjectImage::default(), size, keys)
+    /// `size` bytes of nothing, in objects of `object_size` bytes (8 MiB at most), with or without keys.
+    pub fn new(size: u64, object_size: u64, keys: bool) -> Self {
+        Self::from_image(ObjectImage::default(), size, object_size, keys)
     }
 
     /// A store as it was.
-    pub fn from_image(image: ObjectImage, size: u64, keys: bool) -> Self {
+    pub fn from_image(image: ObjectImage, size: u64, object_size: u64, keys: bool) -> Self {
         Self {
             size: AtomicU64::new(size),
+            object_size,
             now: RwLock::new(image.clone()),
             start: image,
             calls: Mutex::default(),
@@ -214,25 +216,31 @@ impl MemoryObjects {
         results
     }
 
+    /// A range by object: its number, where in it, and how many bytes.
+    fn pieces(&self, range: StoreRange) -> impl Iterator<Item = (u64, u64, usize)> + use<> {
+        let object_size = self.object_size;
+        let (mut at, end) = (range.offset, range.end());
+        std::iter::from_fn(move || {
+            (at < end).then(|| {
+                let (object, offset) = (at / object_size, at % object_size);
+                let len = (object_size - offset).min(end - at);
+                at += len;
+                (object, offset, len as usize)
+            })
+        })
+    }
+
+    /// The object's share of the store.
+    fn whole(&self, object: u64) -> StoreRange {
+        StoreRange::new(object * self.object_size, self.object_size)
+    }
+
     fn check_inside(&self, operation: Operation, range: StoreRange) -> Result<(), StoreError> {
         match range.end() <= self.size.load(Ordering::SeqCst) {
             true => Ok(()),
             false => Err(StoreError::new(operation, io::ErrorKind::UnexpectedEof)),
         }
     }
-}
-
-/// A range by object: its number, where in it, and how many bytes.
-fn pieces(range: StoreRange) -> impl Iterator<Item = (u64, u64, usize)> {
-    let (mut at, end) = (range.offset, range.end());
-    std::iter::from_fn(move || {
-        (at < end).then(|| {
-            let (object, offset) = (at / OBJECT_SIZE, at % OBJECT_SIZE);
-            let len = (OBJECT_SIZE - offset).min(end - at);
-            at += len;
-            (object, offset, len as usize)
-        })
-    })
 }
 
 impl Store for MemoryObjects {
@@ -242,12 +250,12 @@ impl Store for MemoryObjects {
 
     fn resize(&self, size: u64) -> Result<(), StoreError> {
         let old = self.size.swap(size, Ordering::SeqCst);
-        let end = size.div_ceil(OBJECT_SIZE);
+        let end = size.div_ceil(self.object_size);
         let gone: Vec<u64> = self.image().numbers().filter(|object| *object >= end).collect();
         let mut call: Call = gone.into_iter().map(|object| (object, vec![Done::Remove])).collect();
-        let tail = size % OBJECT_SIZE;
+        let tail = size % self.object_size;
         if size < old && tail > 0 {
-            call.push((size / OBJECT_SIZE, vec![Done::Zero(tail, MOST - tail)]));
+            call.push((size / self.object_size, vec![Done::Zero(tail, MOST - tail)]));
         }
         self.change(call, Operation::Resize).into_iter().collect()
     }
@@ -257,7 +265,7 @@ impl Store for MemoryObjects {
             let range = extent.range();
             self.check_inside(Operation::Read(range), range)?;
             let mut rest = &mut *extent.buf;
-            for (object, offset, len) in pieces(range) {
+            for (object, offset, len) in self.pieces(range) {
                 let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
                 rest = after;
                 self.check_readable(object, Operation::Read(range))?;
@@ -274,7 +282,7 @@ impl Store for MemoryObjects {
         for extent in extents {
             self.check_inside(Operation::Write(extent.range()), extent.range())?;
             let mut rest = extent.buf;
-            for (object, offset, len) in pieces(extent.range()) {
+            for (object, offset, len) in self.pieces(extent.range()) {
                 let (part, after) = rest.split_at(len);
                 rest = after;
                 changes.entry(object).or_default().push(Done::Write(offset, part.to_vec()));
@@ -286,10 +294,10 @@ impl Store for MemoryObjects {
     fn zero(&self, range: StoreRange) -> Result<(), StoreError> {
         self.check_inside(Operation::Zero(range), range)?;
         let step = |(object, offset, len): (u64, u64, usize)| match len as u64 {
-            OBJECT_SIZE => (object, vec![Done::Remove]),
+            len if len == self.object_size => (object, vec![Done::Remove]),
             len => (object, vec![Done::Zero(offset, len)]),
         };
-        self.change(pieces(range).map(step).collect(), Operation::Zero(range)).into_iter().collect()
+        self.change(self.pieces(range).map(step).collect(), Operation::Zero(range)).into_iter().collect()
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -297,7 +305,7 @@ impl Store for MemoryObjects {
     }
 
     fn write_atomicity(&self) -> u32 {
-        OBJECT_SIZE as u32
+        self.object_size as u32
     }
 
     fn objects(&self) -> Option<&dyn ObjectStore> {
@@ -305,12 +313,12 @@ impl Store for MemoryObjects {
     }
 
     fn object_size(&self) -> Option<u64> {
-        Some(OBJECT_SIZE)
+        Some(self.object_size)
     }
 
     fn is_allocated(&self, range: StoreRange) -> Result<bool, StoreError> {
         let image = self.image();
-        Ok(pieces(range).any(|(object, ..)| image.objects.contains_key(&object)))
+        Ok(self.pieces(range).any(|(object, ..)| image.objects.contains_key(&object)))
     }
 }
 
@@ -318,7 +326,7 @@ impl ObjectStore for MemoryObjects {
     fn read_objects(&self, reads: &mut [ObjectRead<'_>]) {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         for read in reads {
-            let operation = Operation::Read(StoreRange::new(read.object * OBJECT_SIZE, OBJECT_SIZE));
+            let operation = Operation::Read(self.whole(read.object));
             read.result = self.check_readable(read.object, operation);
             if read.result.is_err() {
                 continue;
@@ -336,7 +344,7 @@ impl ObjectStore for MemoryObjects {
         if writes.is_empty() {
             return;
         }
-        let operation = Operation::Write(StoreRange::new(writes[0].object * OBJECT_SIZE, OBJECT_SIZE));
+        let operation = Operation::Write(self.whole(writes[0].object));
         let changes = writes.iter().map(|write| (write.object, write.steps.iter().map(Done::of).collect())).collect();
         for (write, result) in writes.iter_mut().zip(self.change(changes, operation)) {
             write.result = result;

@@ -4,10 +4,9 @@ use crate::{ReadExtent, Store, StoreError, WriteExtent};
 
 /// What is to be read of one object at one moment.
 pub struct ObjectRead<'a> {
-    /// The object's number: byte `number * OBJECT_SIZE` of the store is its first.
+    /// The object's number: counted from the store's first byte on, [`Store::object_size`] bytes each.
     pub object: u64,
-    /// Bytes of the object; offsets count from its start and may lie beyond its share of the store. What was never
-    /// written is zeros.
+    /// Bytes of the object; offsets count from its start. What was never written is zeros.
     pub extents: Vec<ReadExtent<'a>>,
     /// Keys whose values are wanted.
     pub keys: Vec<u32>,
@@ -66,7 +65,7 @@ impl<'a> ObjectWrite<'a> {
     }
 }
 
-/// A store whose objects of 4 MiB can hold more than their share of its bytes, and change as a whole.
+/// A store whose objects change as a whole.
 ///
 /// Obligations beyond those of [`Store`]:
 ///

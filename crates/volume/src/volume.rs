@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sealdisk_cipher::VolumeKey;
 use sealdisk_layout::{MAX_VOLUME_SIZE, ObjectLayout, PackedLayout, Payload, SealedPayload};
-use sealdisk_store::Store;
+use sealdisk_store::{ObjectStore, Store};
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 
 use crate::keeper::Keeper;
@@ -111,9 +111,9 @@ impl Volume {
     pub fn format(store: &dyn Store, payload: &Payload, key: &VolumeKey, size: u64) -> Result<(), OpenError> {
         match payload {
             Payload::Plain(_) => Ok(()),
-            Payload::Sealed(sealed) => match store.objects() {
+            Payload::Sealed(sealed) => match objects_of(store, sealed) {
                 Some(objects) => objects::format(store, objects, sealed, key, size),
-                None if sealed.layout.needs_objects() => Err(needs_objects(sealed)),
+                None if sealed.layout.needs_objects() => Err(needs_objects(store, sealed)),
                 None => sealed::format(store, sealed, key, size, sealed::journal_len_for(size)),
             },
         }
@@ -386,7 +386,7 @@ impl Volume {
     ) -> Result<Option<SectorForms>, OpenError> {
         match payload {
             Payload::Plain(_) => Ok(None),
-            Payload::Sealed(sealed) => match (lies_on(store, sealed)?, store.objects()) {
+            Payload::Sealed(sealed) => match (lies_on(store, sealed)?, objects_of(store, sealed)) {
                 (Ground::Objects, Some(objects)) => {
                     let size = sealed::inspect(store, sealed)?.size;
                     objects::sector_forms(objects, sealed, size, progress).map(Some)
@@ -409,19 +409,33 @@ enum Ground {
 fn lies_on(store: &dyn Store, payload: &SealedPayload) -> Result<Ground, OpenError> {
     // Which layout, the keys vouch for.
     let has_journal = !payload.layout.needs_objects() && sealed::inspect(store, payload)?.journal_len > 0;
-    match (has_journal, store.objects()) {
+    match (has_journal, objects_of(store, payload)) {
         (true, _) => Ok(Ground::Bytes),
         (false, Some(_)) => Ok(Ground::Objects),
-        (false, None) => Err(needs_objects(payload)),
+        (false, None) => Err(needs_objects(store, payload)),
     }
 }
 
-fn needs_objects(payload: &SealedPayload) -> OpenError {
-    let reason = match payload.layout.needs_objects() {
-        true => format!("layout {} needs a store of objects, an RBD image; layout packed does not", payload.layout),
-        false => "the volume was made on Ceph and has no journal, which a file or device needs; put it into an RBD \
+/// The store as one of objects, if they are of the size that the layout needs.
+fn objects_of<'s>(store: &'s dyn Store, payload: &SealedPayload) -> Option<&'s dyn ObjectStore> {
+    store.objects().filter(|objects| objects.object_size() == Some(payload.layout.object_size()))
+}
+
+fn needs_objects(store: &dyn Store, payload: &SealedPayload) -> OpenError {
+    let layout = payload.layout;
+    let needed = layout.object_size() >> 20;
+    let reason = match (layout.needs_objects(), store.objects()) {
+        (_, Some(objects)) => format!(
+            "layout {layout} needs an image with objects of {needed} MiB, and this one has others of {} bytes; \
+             `rbd create --object-size {needed}M` makes one",
+            objects.object_size().unwrap_or(0)
+        ),
+        (true, None) => format!("layout {layout} needs a store of objects, an RBD image; layout packed does not"),
+        (false, None) => {
+            "the volume was made on Ceph and has no journal, which a file or device needs; put it into an RBD \
                   image again (`rbd import`)"
-            .to_owned(),
+                .to_owned()
+        }
     };
     OpenError::BadPayload(reason)
 }

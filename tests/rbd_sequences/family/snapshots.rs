@@ -92,7 +92,7 @@ impl Family<'_> {
         self.others.clone_snapshot(&format!("{}@{name}", self.image()), &image, data_pool(coded));
         self.close();
         self.current = self.disks.len();
-        self.disks.push(Disk { image, coded, content, next_size: None, snapshots: Vec::new() });
+        self.disks.push(Disk { image, content, next_size: None, snapshots: Vec::new() });
     }
 
     /// Ceph copies what the image shares with its parent, beside the open volume.

@@ -6,6 +6,7 @@ use std::process::Command;
 use sealdisk_cipher::VolumeKey;
 use sealdisk_rados::Credentials;
 use sealdisk_store::OpenMode;
+use sealdisk_units::OBJECT_SIZE;
 use sealdisk_volume::Volume;
 
 use super::ceph::{luks2, missing_driver, qemu};
@@ -64,12 +65,15 @@ impl Contestant {
         means: &Means<'_>,
         interrupt: &Interrupt,
     ) -> Result<Self, BenchError> {
-        let room = match subject.kind {
-            Kind::Volume(kind) => Volume::object_store_size(&kind.payload(), means.size),
-            Kind::Librbd { luks2: true } => means.size + LUKS2_HEADER,
-            Kind::Librbd { luks2: false } => means.size,
+        let (room, object_size) = match subject.kind {
+            Kind::Volume(kind) => {
+                let payload = kind.payload();
+                (Volume::object_store_size(&payload, means.size), payload.object_size())
+            }
+            Kind::Librbd { luks2: true } => (means.size + LUKS2_HEADER, OBJECT_SIZE),
+            Kind::Librbd { luks2: false } => (means.size, OBJECT_SIZE),
         };
-        let image = means.place.create(&subject.name, room)?;
+        let image = means.place.create(&subject.name, room, object_size)?;
         let (commands, remarks) = (Vec::new(), Vec::new());
         let mut made = Self { subject, commands, remarks, peak_memory: 0, content, disk: None, image };
         match made.subject.kind {

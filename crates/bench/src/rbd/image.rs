@@ -28,10 +28,10 @@ impl Place {
         Ok(Self { cluster, pool: Arc::new(opened), name: pool.to_owned(), prefix })
     }
 
-    /// Makes an image of `size` bytes for a subject, with the features of Sealdisk's images.
-    pub(super) fn create(&self, subject: &str, size: u64) -> Result<OwnImage, BenchError> {
+    /// Makes an image of `size` bytes in objects of `object_size` for a subject, with the features of Sealdisk's images.
+    pub(super) fn create(&self, subject: &str, size: u64, object_size: u64) -> Result<OwnImage, BenchError> {
         let name = format!("{}-{subject}", self.prefix);
-        Image::create(&self.pool, &name, size, None).map_err(failure)?;
+        Image::create(&self.pool, &name, size, object_size, None).map_err(failure)?;
         let name = ImageName { pool: self.name.clone(), namespace: String::new(), image: name, snapshot: None };
         Ok(OwnImage { pool: Arc::clone(&self.pool), name, removed: false })
     }

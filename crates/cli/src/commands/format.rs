@@ -195,7 +195,15 @@ impl Target {
             Free::File(path) => (Unfinished::create_file(&path)?, Location::File(file::locate(&path)?)),
             Free::Image(image) => {
                 let location = Location::Image(image.clone());
-                (Unfinished::create_image(&image, location.store_size(payload, size), options)?, location)
+                (
+                    Unfinished::create_image(
+                        &image,
+                        location.store_size(payload, size),
+                        payload.object_size(),
+                        options,
+                    )?,
+                    location,
+                )
             }
         };
         Ok(Self { open: location.open(OpenMode::ReadWrite)?, size, made: Some(made) })
@@ -381,9 +389,9 @@ impl Unfinished {
         Ok(Self(Some(Made::File(path.to_owned()))))
     }
 
-    fn create_image(image: &ImageLocation, size: u64, options: &Format) -> Result<Self, Failure> {
+    fn create_image(image: &ImageLocation, size: u64, object_size: u64, options: &Format) -> Result<Self, Failure> {
         let data_pool = options.data_pool.as_deref();
-        Image::create(&image.pool, &image.name.image, size, data_pool).map_err(|error| match (error.errno(), data_pool) {
+        Image::create(&image.pool, &image.name.image, size, object_size, data_pool).map_err(|error| match (error.errno(), data_pool) {
             (Some(libc::ENOENT), Some(data_pool)) => Failure::device(format_args!(
                 "{image} cannot be made: there is no pool {data_pool}, or no namespace '{}' in {}; see `ceph osd pool ls`",
                 image.name.namespace, image.name.pool

@@ -1,7 +1,7 @@
 //! An image's objects, changed as a whole.
 
 use sealdisk_store::{ObjectRead, ObjectStore, ObjectWrite, Operation, Step, StoreError};
-use sealdisk_units::{OBJECT_SIZE, StoreRange};
+use sealdisk_units::StoreRange;
 
 use super::copy_up::Touched;
 use super::{AT_ONCE, Inner, RbdStore};
@@ -30,12 +30,17 @@ impl ObjectStore for RbdStore {
 }
 
 impl Inner {
+    /// The object's share of the image.
+    fn whole(&self, object: u64) -> StoreRange {
+        StoreRange::new(object.saturating_mul(self.object_size), self.object_size)
+    }
+
     fn read_whole_objects(&self, reads: &mut [ObjectRead<'_>]) {
         let mut numbers = Vec::with_capacity(reads.len());
         let mut submitted = Vec::with_capacity(reads.len());
         let mut owners = Vec::with_capacity(reads.len());
         for read in reads {
-            let operation = Operation::Read(whole(read.object));
+            let operation = Operation::Read(self.whole(read.object));
             match self.prepare_read(operation, read.object, &mut read.extents, &read.keys) {
                 Ok(prepared) => {
                     numbers.push(read.object);
@@ -62,7 +67,7 @@ impl Inner {
         extents: &'a mut [sealdisk_store::ReadExtent<'_>],
         keys: &[u32],
     ) -> Result<Read<'a>, StoreError> {
-        self.check_inside(operation, whole(object))?;
+        self.check_inside(operation, self.whole(object))?;
         let mut read = Read::new(&self.names.name(object)).map_err(|error| self.failure(operation, error))?;
         for extent in extents {
             read = read.extent(extent.offset, extent.buf);
@@ -73,7 +78,7 @@ impl Inner {
     fn write_whole_objects(&self, writes: &mut [ObjectWrite<'_>]) {
         let pool = self.writes_together();
         let Some(first) = writes.first() else { return };
-        let operation = Operation::Write(whole(first.object));
+        let operation = Operation::Write(self.whole(first.object));
         let touched = writes.iter().map(|write| Touched { number: write.object, whole: is_replaced(write) });
         if let Err(error) = self.copy_up(&pool, touched.collect::<Vec<_>>()) {
             let error = self.failure(operation, error);
@@ -82,7 +87,7 @@ impl Inner {
         let mut submitted = Vec::with_capacity(writes.len());
         let mut owners = Vec::with_capacity(writes.len());
         for write in writes {
-            let operation = Operation::Write(whole(write.object));
+            let operation = Operation::Write(self.whole(write.object));
             match self.prepare_write(&pool, operation, write) {
                 Ok(prepared) => {
                     submitted.push(prepared);
@@ -103,7 +108,7 @@ impl Inner {
 
     /// Asks by doing: an object that is made, given a key and removed at one moment was never there.
     fn has_keys(&self) -> Result<bool, StoreError> {
-        let operation = Operation::Write(whole(0));
+        let operation = Operation::Write(self.whole(0));
         self.check_writable(operation)?;
         let pool = self.writes_together();
         let of_nobody = self.names.name(u64::MAX);
@@ -125,7 +130,7 @@ impl Inner {
         write: &ObjectWrite<'_>,
     ) -> Result<Write<'p>, StoreError> {
         self.check_writable(operation)?;
-        self.check_inside(operation, whole(write.object))?;
+        self.check_inside(operation, self.whole(write.object))?;
         let name = self.names.name(write.object);
         let mut prepared = Write::new(pool, &name).map_err(|error| self.failure(operation, error))?;
         let mut pairs = Vec::new();
@@ -143,11 +148,6 @@ impl Inner {
         }
         Ok(if pairs.is_empty() { prepared } else { prepared.set_keys(&pairs) })
     }
-}
-
-/// The object's share of the image.
-fn whole(object: u64) -> StoreRange {
-    StoreRange::new(object.saturating_mul(OBJECT_SIZE), OBJECT_SIZE)
 }
 
 /// Whether nothing of what an object was stays.

@@ -27,7 +27,12 @@ const NO_JOURNAL: JournalTail = JournalTail { sequence: 1, position: 0, previous
 /// Where everything lies.
 pub(crate) fn layout_of(payload: &SealedPayload) -> Result<ObjectLayout, OpenError> {
     ObjectLayout::new(payload.layout, payload.offset, payload.cipher.seal_len()).ok_or_else(|| {
-        OpenError::BadPayload(format!("cipher {} does not go with layout {}", payload.cipher, payload.layout))
+        let SealedPayload { layout, cipher, offset, .. } = payload;
+        OpenError::BadPayload(format!(
+            "layout {layout} cannot begin at byte {offset}: that is no multiple of its objects' {} bytes, or cipher {cipher} \
+             does not go with it",
+            layout.object_size()
+        ))
     })
 }
 
@@ -74,7 +79,7 @@ impl ObjectVolume {
             let reason = "the volume uses something that this program does not know; use a newer sealdisk";
             return Err(OpenError::BadPayload(reason.to_owned()));
         }
-        if payload.layout.needs_objects() && store.objects().is_some_and(ObjectStore::shares_objects) {
+        if payload.layout == LayoutName::Omap && store.objects().is_some_and(ObjectStore::shares_objects) {
             return Err(OpenError::BadPayload(format!(
                 "this is a clone, and layout {} keeps seals where Ceph does not copy them; use the original, or copy its \
                  files to a volume of layout packed",

@@ -10,7 +10,6 @@ use std::collections::btree_map::Entry;
 
 use sealdisk_layout::{MapTag, ObjectNumber, Superblock, ZoneMap, ZoneNumber};
 use sealdisk_store::{ObjectWrite, Step, WriteExtent};
-use sealdisk_units::OBJECT_SIZE;
 
 use super::ObjectVolume;
 use crate::VolumeError;
@@ -47,7 +46,7 @@ impl ObjectVolume {
         let mut pages: Vec<_> = zones
             .iter()
             .map(|(zone, _, page)| {
-                let object = self.layout.rows().map_page(*zone).offset / OBJECT_SIZE;
+                let object = self.layout.rows().map_page(*zone).offset / self.layout.rows().object_size();
                 ObjectWrite::new(object, vec![Step::Write(WriteExtent { offset: 0, buf: &page[..] })])
             })
             .collect();
