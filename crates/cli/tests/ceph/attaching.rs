@@ -123,8 +123,8 @@ fn an_attached_image_keeps_to_its_memory() {
     assert!(least.contains("160 MiB is the least"), "{least}");
     let limit = 192 << 20;
     let uri = images.place.ok(&["attach", &volume, "--as", "nbd", "--key-file", "key", "--memory", "192M"]);
-    nbd(&uri, "import os\nb = os.urandom(1 << 20)\nfor i in range(256): h.pwrite(b, i << 20)\nh.flush()");
-    nbd(&uri, "for i in range(256): h.pread(1 << 20, i << 20)");
+    nbd(&uri, "import os\nb = os.urandom(1 << 20)\nfor i in range(384): h.pwrite(b, i << 20)\nh.flush()");
+    nbd(&uri, "for i in range(384): h.pread(1 << 20, i << 20)");
     let status = std::fs::read_to_string(format!("/proc/{}/status", images.place.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak = peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
