@@ -19,6 +19,8 @@ const PACKAGE: &str = "mariadb-server";
 pub struct MariaDb {
     data: PathBuf,
     socket: PathBuf,
+    /// A server that starts removes every temporary table it finds, so no two may share the folder.
+    temporary: PathBuf,
     log: PathBuf,
 }
 
@@ -45,10 +47,12 @@ impl Database for MariaDb {
     fn create(disk: &SealedDisk) -> Self {
         let data = folder_of(USER, &disk.mount_point(), "mariadb");
         let socket = folder_of(USER, &disk.path(""), "socket").join("mariadb");
+        let temporary = folder_of(USER, &disk.path(""), "temporary");
         let mut install = tool_as(USER, find("mariadb-install-db", PACKAGE), PACKAGE);
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        install.arg(format!("--tmpdir={}", temporary.display()));
         succeed(install.arg(format!("--datadir={}", data.display())));
-        Self { data, socket, log: disk.path("log") }
+        Self { data, socket, temporary, log: disk.path("log") }
     }
 
     fn start(&self) -> Server {
@@ -61,6 +65,7 @@ impl Database for MariaDb {
             "--innodb-flush-log-at-trx-commit=1",
         ]);
         command.arg(format!("--datadir={}", self.data.display()));
+        command.arg(format!("--tmpdir={}", self.temporary.display()));
         command.arg(format!("--socket={}", self.socket.display()));
         command.arg(format!("--pid-file={}.pid", self.socket.display()));
         let mut server = Server::start(command, &self.log);
