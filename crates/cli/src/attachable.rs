@@ -16,7 +16,7 @@ use crate::registry::{Client, Identity, Registered, Registry};
 use crate::volume_name::VolumeName;
 
 /// What Ceph's libraries take in an attached volume, in bytes, with their threads and what they have in flight.
-pub const OF_CEPH: u64 = 64 << 20;
+pub const OF_CEPH: u64 = 144 << 20;
 
 /// A volume that was looked at and can be attached.
 pub struct Attachable {

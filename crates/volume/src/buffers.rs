@@ -8,7 +8,7 @@ use sealdisk_store::AlignedBuf;
 use sealdisk_units::SECTOR_SIZE;
 
 /// Bytes that are kept for the next request at most.
-const KEEP: usize = 32 << 20;
+const KEEP: usize = 16 << 20;
 
 /// Free buffers.
 #[derive(Default)]

@@ -14,8 +14,8 @@ use crate::buffers::{Buffer, Buffers};
 use crate::standing::Standing;
 use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
 
-/// Bytes that are encrypted before they are handed to the store.
-const AT_ONCE: usize = 1 << 20;
+/// Bytes that are encrypted before they are handed to the store: as many as it may want at once.
+const AT_ONCE: usize = 4 << 20;
 
 /// An open LUKS2 volume.
 pub(crate) struct PlainVolume {

@@ -155,7 +155,7 @@ impl Attachment {
         let Self { volume: attachable, name, payload, key, claim, offer, open, quiet } = self;
         // Before the first thread: all of this is inherited by threads, and not by those that exist already.
         let signals = HeldSignals::hold(&ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
-        memory::bound_arenas();
+        memory::bound_allocator();
         if !hardening::keep_memory_out_of_swap() {
             hardening::keep_out_of_swap(key.expose());
         }

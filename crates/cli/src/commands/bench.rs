@@ -104,7 +104,7 @@ fn block_sizes(asked: &[ByteSize], quick: bool) -> Result<Vec<u64>, Failure> {
 
 fn serve_image(options: &ServedImage, interrupt: &Interrupt) -> Result<(), Failure> {
     // As for an attached volume.
-    memory::bound_arenas();
+    memory::bound_allocator();
     let ServedImage { pool, image, cipher, layout, fold, memory, key_file, socket } = options;
     let image = ImageName { pool: pool.pool.clone(), namespace: String::new(), image: image.clone(), snapshot: None };
     let served = rbd::ServedVolume {

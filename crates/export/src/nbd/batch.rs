@@ -10,16 +10,19 @@ use sealdisk_volume::{ReadRequest, Space, VolumeError, WriteRequest};
 use crate::Disk;
 use crate::disk::is_short;
 
+use super::memory::{Loan, Memory};
 use super::protocol::MAX_CHUNK;
 use super::reply::{Extent, Failure, MAX_EXTENTS, Replies, extents};
 use super::transmission::Command;
 
-/// Most bytes of data in one batch. Longer requests are served in pieces of this size.
+/// Most bytes of data in one batch for a disk at hand, and most of a reply. Longer requests are served in pieces.
 pub(super) const BATCH_BYTES: usize = MAX_CHUNK as usize;
 /// Most requests in one batch.
 const MOST_REQUESTS: usize = 64;
-/// Most requests in one batch for a disk that [is far](Disk::is_far).
+/// Most requests in one batch for a disk that [is far](Disk::is_far), and most bytes of several. A batch ends with its last
+/// request, but to serve short ones each by itself would cost this machine more.
 const MOST_FAR_REQUESTS: usize = 2;
+const MOST_FAR_BYTES: usize = 16 << 10;
 
 /// One request of a batch.
 struct Accepted {
@@ -34,10 +37,15 @@ struct Accepted {
 
 /// Requests and the page-aligned memory for their data.
 pub(super) struct Batch {
-    buffer: AlignedBuf,
+    memory: Arc<Memory>,
+    own: AlignedBuf,
+    /// Instead of its own, for a request or a piece of one that is longer, and then alone.
+    loan: Option<Loan>,
     used: usize,
     requests: Vec<Accepted>,
     most_requests: usize,
+    /// Bytes of several.
+    most_together: usize,
     long_read: Option<LongRead>,
 }
 
@@ -56,39 +64,48 @@ pub(super) struct LongWrite {
 }
 
 struct Progress {
-    pieces_left: usize,
+    bytes_left: u64,
     failure: Option<Failure>,
 }
 
 impl LongWrite {
     pub(super) fn new(len: u64) -> Self {
-        let pieces_left = len.div_ceil(BATCH_BYTES as u64) as usize;
-        Self { progress: Mutex::new(Progress { pieces_left, failure: None }) }
+        Self { progress: Mutex::new(Progress { bytes_left: len, failure: None }) }
     }
 
-    /// Counts a piece; the last one learns how the whole went.
-    fn finish_piece(&self, result: Result<(), Failure>) -> Option<Result<(), Failure>> {
+    /// Counts a piece of `len` bytes; the last one learns how the whole went.
+    fn finish_piece(&self, len: u64, result: Result<(), Failure>) -> Option<Result<(), Failure>> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.pieces_left -= 1;
+        progress.bytes_left -= len;
         if let Err(failure) = result {
             progress.failure.get_or_insert(failure);
         }
-        (progress.pieces_left == 0).then(|| progress.failure.take().map_or(Ok(()), Err))
+        (progress.bytes_left == 0).then(|| progress.failure.take().map_or(Ok(()), Err))
     }
 }
 
 impl Batch {
     /// An empty batch for this disk.
-    pub(super) fn new(disk: &dyn Disk) -> Self {
-        let most_requests = if disk.is_far() { MOST_FAR_REQUESTS } else { MOST_REQUESTS };
-        let requests = Vec::with_capacity(most_requests);
-        Self { buffer: AlignedBuf::new(BATCH_BYTES), used: 0, requests, most_requests, long_read: None }
+    pub(super) fn new(disk: &dyn Disk, memory: Arc<Memory>) -> Self {
+        let (most_requests, most_together) =
+            if disk.is_far() { (MOST_FAR_REQUESTS, MOST_FAR_BYTES) } else { (MOST_REQUESTS, BATCH_BYTES) };
+        Self {
+            own: AlignedBuf::new(memory.of_worker()),
+            memory,
+            loan: None,
+            used: 0,
+            requests: Vec::with_capacity(most_requests),
+            most_requests,
+            most_together,
+            long_read: None,
+        }
     }
 
     pub(super) fn clear(&mut self) {
         self.used = 0;
         self.requests.clear();
         self.long_read = None;
+        self.loan = None;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -97,7 +114,13 @@ impl Batch {
 
     /// Whether a request with `len` bytes of data can be added.
     pub(super) fn has_room(&self, len: usize) -> bool {
-        self.long_read.is_none() && self.requests.len() < self.most_requests && self.used + len <= BATCH_BYTES
+        let most = if self.requests.is_empty() { self.own.len() } else { self.most_together };
+        self.long_read.is_none() && self.requests.len() < self.most_requests && self.used + len <= most
+    }
+
+    /// Whether a request is so long that it is served in pieces, each [alone](Self::make_room).
+    pub(super) fn is_long(&self, range: ByteRange) -> bool {
+        range.len() > self.own.len() as u64
     }
 
     /// Adds a request without data.
@@ -119,7 +142,17 @@ impl Batch {
         piece_of: Option<Arc<LongWrite>>,
     ) -> &mut [u8] {
         let slot = self.add(cookie, Command::Write { range, fua }, range.len() as usize, piece_of);
-        &mut self.buffer[slot]
+        &mut self.buffer_mut()[slot]
+    }
+
+    /// Makes room for as much as possible of a long request's `rest`, up to `most` bytes; how many.
+    pub(super) fn make_room(&mut self, rest: u64, most: usize) -> usize {
+        let len = usize::try_from(rest).unwrap_or(usize::MAX).min(most);
+        if len > self.buffer().len() {
+            self.loan = None;
+            self.loan = self.memory.lend(len);
+        }
+        len.min(self.buffer().len())
     }
 
     /// Adds a read that does not fit.
@@ -156,14 +189,19 @@ impl Batch {
         self.long_read
     }
 
+    /// Gives back what was lent, once the data are no longer needed.
+    pub(super) fn give_back(&mut self) {
+        self.loan = None;
+    }
+
     /// Memory for a worker's own use while no request of the batch needs its data.
     pub(super) fn buffer(&self) -> &[u8] {
-        &self.buffer
+        self.loan.as_deref().unwrap_or(&self.own)
     }
 
     /// As [`buffer`](Self::buffer).
     pub(super) fn buffer_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer
+        self.loan.as_deref_mut().unwrap_or(&mut self.own)
     }
 
     fn add(&mut self, cookie: u64, command: Command, len: usize, piece_of: Option<Arc<LongWrite>>) -> Range<usize> {
@@ -196,7 +234,8 @@ impl Batch {
         let mut reads = Vec::with_capacity(self.requests.len());
         let mut writes = Vec::with_capacity(self.requests.len());
         // Slots follow one another in the buffer; `rest` is what lies behind the last one cut off, from `rest_start` on.
-        let (mut rest, mut rest_start) = (&mut self.buffer[..], 0);
+        let buffer = self.loan.as_deref_mut().unwrap_or(&mut self.own);
+        let (mut rest, mut rest_start) = (buffer, 0);
         for (index, request) in self.requests.iter().enumerate().filter(|(_, request)| !request.slot.is_empty()) {
             let (_, tail) = std::mem::take(&mut rest).split_at_mut(request.slot.start - rest_start);
             let (data, tail) = tail.split_at_mut(request.slot.len());
@@ -228,7 +267,8 @@ impl Batch {
     pub(super) fn answer(&mut self, replies: &mut Replies) {
         self.requests.retain_mut(|request| {
             if let Some(long) = request.piece_of.take() {
-                match long.finish_piece(std::mem::replace(&mut request.outcome, Ok(Vec::new())).map(|_| ())) {
+                let outcome = std::mem::replace(&mut request.outcome, Ok(Vec::new()));
+                match long.finish_piece(request.slot.len() as u64, outcome.map(|_| ())) {
                     None => return false,
                     Some(whole) => request.outcome = whole.map(|()| Vec::new()),
                 }
@@ -297,15 +337,16 @@ mod tests {
     #[test]
     fn the_last_piece_of_a_long_write_learns_what_happened_to_the_others() {
         let len = 2 * BATCH_BYTES as u64 + 1;
+        let piece = BATCH_BYTES as u64;
         let failure = Failure { error: NbdError::Io, message: "second".into(), offset: Some(BATCH_BYTES as u64) };
         let good = LongWrite::new(len);
-        assert!(good.finish_piece(Ok(())).is_none());
-        assert!(good.finish_piece(Ok(())).is_none());
-        assert!(good.finish_piece(Ok(())).unwrap().is_ok());
+        assert!(good.finish_piece(piece, Ok(())).is_none());
+        assert!(good.finish_piece(piece, Ok(())).is_none());
+        assert!(good.finish_piece(1, Ok(())).unwrap().is_ok());
         let bad = LongWrite::new(len);
-        assert!(bad.finish_piece(Ok(())).is_none());
-        assert!(bad.finish_piece(Err(failure.clone())).is_none());
-        let told = bad.finish_piece(Ok(())).unwrap().unwrap_err();
+        assert!(bad.finish_piece(piece, Ok(())).is_none());
+        assert!(bad.finish_piece(piece, Err(failure.clone())).is_none());
+        let told = bad.finish_piece(1, Ok(())).unwrap().unwrap_err();
         assert_eq!((told.error, told.offset), (failure.error, failure.offset));
     }
 }

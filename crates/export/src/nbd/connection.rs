@@ -33,8 +33,8 @@ use super::transmission::Terms;
 
 /// Most threads that serve one connection.
 pub(super) const MAX_WORKERS: usize = 4;
-/// The same for a disk that [is far](Disk::is_far): as many as keep 32 requests on their way.
-const MAX_FAR_WORKERS: usize = 16;
+/// The same for a disk that [is far](Disk::is_far): each has one request on its way.
+const MAX_FAR_WORKERS: usize = 32;
 
 /// Negotiates with a client until `deadline`. `admit` says whether one more client may be served. `None` if the client
 /// leaves, or must.
@@ -139,7 +139,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
     /// Serves the client until it leaves, on this thread and on more of the same kind as they are needed.
     pub(super) fn work(self: &Arc<Self>) {
         let _closer = CloseOnPanic(&self.socket);
-        let mut batch = Batch::new(&*self.disk);
+        let mut batch = Batch::new(&*self.disk, Arc::clone(&self.memory));
         let mut replies = Replies::new(self.terms.agreed.structured_replies);
         let mut reads = ShortReads::new(&*self.disk, self.memory.short_reads());
         if self.lead_and_serve(&mut batch, &mut reads, &mut replies).is_err() {
@@ -237,13 +237,17 @@ impl<K: Send + Sync + 'static> Connection<K> {
         batch.serve(&*self.disk);
         batch.answer(replies);
         self.send(replies, batch)?;
+        // Whoever leads may be waiting for it.
+        batch.give_back();
         batch.flush(&*self.disk, replies);
         self.send(replies, batch)?;
-        match batch.long_read() {
+        let sent = match batch.long_read() {
             Some(read) if self.terms.agreed.structured_replies => self.send_long_read(read, batch, replies),
             Some(read) => self.send_unstructured_long_read(read, batch, replies),
             None => Ok(()),
-        }
+        };
+        batch.give_back();
+        sent
     }
 
     fn send(&self, replies: &mut Replies, batch: &Batch) -> io::Result<()> {
@@ -256,7 +260,8 @@ impl<K: Send + Sync + 'static> Connection<K> {
 
     /// Answers a long read with a chunk for every piece.
     fn send_long_read(&self, read: LongRead, batch: &mut Batch, replies: &mut Replies) -> io::Result<()> {
-        for piece in self.pieces(read.range) {
+        let step = batch.make_room(read.range.len(), BATCH_BYTES);
+        for piece in self.pieces(read.range, step) {
             let len = piece.len() as usize;
             match self.read_piece(piece, &mut batch.buffer_mut()[..len]) {
                 Ok(()) => replies.chunk(read.cookie, piece.offset(), 0..len, piece.end() == read.range.end()),
@@ -274,7 +279,8 @@ impl<K: Send + Sync + 'static> Connection<K> {
     /// first piece is on its way an error can only be told by ending the connection.
     fn send_unstructured_long_read(&self, read: LongRead, batch: &mut Batch, replies: &mut Replies) -> io::Result<()> {
         let mut sending = None;
-        for piece in self.pieces(read.range) {
+        let step = batch.make_room(read.range.len(), BATCH_BYTES);
+        for piece in self.pieces(read.range, step) {
             let len = piece.len() as usize;
             let result = self.read_piece(piece, &mut batch.buffer_mut()[..len]);
             match (result, &sending) {
@@ -295,10 +301,10 @@ impl<K: Send + Sync + 'static> Connection<K> {
         Ok(())
     }
 
-    fn pieces(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    fn pieces(&self, range: ByteRange, step: usize) -> impl Iterator<Item = ByteRange> {
         let disk_size = self.terms.disk_size;
-        (range.offset()..range.end()).step_by(BATCH_BYTES).map_while(move |offset| {
-            let len = (range.end() - offset).min(BATCH_BYTES as u64);
+        (range.offset()..range.end()).step_by(step).map_while(move |offset| {
+            let len = (range.end() - offset).min(step as u64);
             ByteRange::checked(offset, len, disk_size).ok()
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sealdisk_units::ByteRange;
 
-use super::batch::{BATCH_BYTES, Batch, LongWrite};
+use super::batch::{Batch, LongWrite};
 use super::socket::Socket;
 use super::transmission::{Command, REQUEST_LEN, RequestHeader, Terms};
 
@@ -121,7 +121,7 @@ impl Inbox {
                 batch.push_refused(cookie, refusal.into());
             }
             Ok(Command::Disconnect) => self.ended = true,
-            Ok(Command::Write { range, fua }) if range.len() > BATCH_BYTES as u64 => {
+            Ok(Command::Write { range, fua }) if batch.is_long(range) => {
                 self.take(REQUEST_LEN);
                 let write = Arc::new(LongWrite::new(range.len()));
                 self.long_write = Some(ArrivingWrite { write, cookie, fua, rest: range });
@@ -138,7 +138,7 @@ impl Inbox {
                 let slot = batch.push_write(cookie, range, fua, None);
                 self.receive_payload(socket, slot)?;
             }
-            Ok(Command::Read(range)) if range.len() > BATCH_BYTES as u64 => {
+            Ok(Command::Read(range)) if batch.is_long(range) => {
                 self.take(REQUEST_LEN);
                 batch.push_long_read(cookie, range);
                 return Ok(false);
@@ -160,7 +160,7 @@ impl Inbox {
 
     fn receive_piece(&mut self, socket: &Socket, terms: &Terms, batch: &mut Batch) -> io::Result<()> {
         let Some(ArrivingWrite { write, cookie, fua, rest }) = self.long_write.take() else { return Ok(()) };
-        let len = rest.len().min(BATCH_BYTES as u64);
+        let len = batch.make_room(rest.len(), usize::MAX) as u64;
         let beyond = |_| io::Error::from(io::ErrorKind::InvalidData);
         let piece = ByteRange::checked(rest.offset(), len, terms.disk_size).map_err(beyond)?;
         let rest = ByteRange::checked(piece.end(), rest.len() - len, terms.disk_size).map_err(beyond)?;
