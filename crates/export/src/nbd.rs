@@ -14,12 +14,16 @@
 //! [`NbdOptions::max_clients`] connections: 17 MiB with the default of 16. Further workers, up to 4 a connection, and short
 //! reads share [`NbdOptions::memory`]. A client that has not finished negotiating
 //! holds at most 128 KiB, and there are at most 64 of those. Longer requests are served in pieces.
+//!
+//! Of a disk that [is far](crate::Disk::is_far) each request has a worker, of 64 KiB; 32 of them share
+//! [`NbdOptions::memory`] with requests that are longer, which are lent up to 4 MiB.
 
 mod address;
 mod batch;
 mod connection;
 pub mod handshake;
 mod inbox;
+mod loans;
 mod memory;
 mod pace;
 mod protocol;

@@ -28,25 +28,32 @@ fn served() -> Served {
     Served::new(RamDisk::new(16 << 20))
 }
 
+/// A disk at hand and one that is far: their requests get memory and threads in different ways.
+fn near_and_far() -> [Served; 2] {
+    [served(), Served::new(RamDisk::new(16 << 20).far())]
+}
+
 #[test]
 fn single_bytes_are_read_and_written_anywhere() {
-    let served = served();
-    served.nbdsh(
-        "
+    for served in near_and_far() {
+        served.nbdsh(
+            "
 for offset in [0, 1, 511, 4095, 4096, 12345, h.get_size() - 1]:
     h.pwrite(bytes([offset % 251 + 1]), offset)
     assert h.pread(1, offset) == bytes([offset % 251 + 1])
 h.pwrite(b'abc', 4095)
 assert h.pread(5, 4094) == b'\\0abc\\0'
 ",
-    );
-    assert_eq!(served.disk.bytes(4095, 3), b"abc");
+        );
+        assert_eq!(served.disk.bytes(4095, 3), b"abc");
+    }
 }
 
 #[test]
 fn requests_beyond_the_end_and_malformed_ones_are_refused_and_the_connection_goes_on() {
-    served().nbdsh(&format!(
-        "{EXPECT}
+    for served in near_and_far() {
+        served.nbdsh(&format!(
+            "{EXPECT}
 end = h.get_size()
 expect(errno.EINVAL, h.pread, 2, end - 1)
 expect(errno.EINVAL, h.pread, 1, 2 ** 63)
@@ -61,7 +68,8 @@ expect(errno.EINVAL, h.flush, flags=nbd.CMD_FLAG_NO_HOLE)
 h.pwrite(b'fine', 0)
 assert h.pread(4, 0) == b'fine'
 "
-    ));
+        ));
+    }
 }
 
 #[test]
@@ -92,19 +100,20 @@ assert h.pread(4, 0) == bytes(4)
 
 #[test]
 fn fua_and_flush_reach_the_disk_and_plain_writes_do_not_flush() {
-    let served = served();
-    served.nbdsh("h.pwrite(b'x' * 4096, 0); h.zero(4096, 4096); h.trim(4096, 8192)");
-    assert_eq!(served.disk.flushes(), 0);
-    served.nbdsh("h.pwrite(b'x', 0, flags=nbd.CMD_FLAG_FUA)");
-    assert_eq!(served.disk.flushes(), 1);
-    served.nbdsh("h.zero(4096, 0, flags=nbd.CMD_FLAG_FUA)");
-    assert_eq!(served.disk.flushes(), 2);
-    served.nbdsh("h.trim(4096, 0, flags=nbd.CMD_FLAG_FUA)");
-    assert_eq!(served.disk.flushes(), 3);
-    served.nbdsh("h.pwrite(b'x' * (3 * 1024 * 1024), 0, flags=nbd.CMD_FLAG_FUA)");
-    assert_eq!(served.disk.flushes(), 4, "a write of several pieces is flushed once");
-    served.nbdsh("h.flush(); h.pread(1, 0, flags=0)");
-    assert_eq!(served.disk.flushes(), 5);
+    for served in near_and_far() {
+        served.nbdsh("h.pwrite(b'x' * 4096, 0); h.zero(4096, 4096); h.trim(4096, 8192)");
+        assert_eq!(served.disk.flushes(), 0);
+        served.nbdsh("h.pwrite(b'x', 0, flags=nbd.CMD_FLAG_FUA)");
+        assert_eq!(served.disk.flushes(), 1);
+        served.nbdsh("h.zero(4096, 0, flags=nbd.CMD_FLAG_FUA)");
+        assert_eq!(served.disk.flushes(), 2);
+        served.nbdsh("h.trim(4096, 0, flags=nbd.CMD_FLAG_FUA)");
+        assert_eq!(served.disk.flushes(), 3);
+        served.nbdsh("h.pwrite(b'x' * (3 * 1024 * 1024), 0, flags=nbd.CMD_FLAG_FUA)");
+        assert_eq!(served.disk.flushes(), 4, "a write of several pieces is flushed once");
+        served.nbdsh("h.flush(); h.pread(1, 0, flags=0)");
+        assert_eq!(served.disk.flushes(), 5);
+    }
 }
 
 #[test]
@@ -189,8 +198,9 @@ assert h.pread(8, 8192) == b'from two'
 
 #[test]
 fn many_requests_in_flight_are_all_answered_and_once() {
-    served().nbdsh(
-        "
+    for served in near_and_far() {
+        served.nbdsh(
+            "
 count, size = 0, h.get_size()
 answers = []
 def answered(cookie):
@@ -215,16 +225,17 @@ while h.aio_in_flight():
     h.poll(-1)
 assert sorted(answers) == list(range(2000))
 ",
-    );
+        );
+    }
 }
 
 #[test]
 fn clients_without_structured_replies_are_served_too() {
-    let served = served();
-    served.disk.break_sector(Lba(3));
-    served.disk.break_sector(Lba(1000));
-    served.nbdsh_unconnected(&format!(
-        "import errno, nbd, os
+    for served in near_and_far() {
+        served.disk.break_sector(Lba(3));
+        served.disk.break_sector(Lba(1000));
+        served.nbdsh_unconnected(&format!(
+            "import errno, nbd, os
 h.set_request_structured_replies(False)
 h.connect_uri(os.environ['SEALDISK_URI'])
 {EXPECT}
@@ -243,15 +254,16 @@ except nbd.Error:
     pass
 assert h.aio_is_dead() or h.aio_is_closed(), 'an error after the first byte ends the connection'
 "
-    ));
+        ));
+    }
 }
 
 #[test]
 fn an_inauthentic_sector_is_named_in_an_error_that_says_where() {
-    let served = served();
-    served.disk.break_sector(Lba(300));
-    served.nbdsh(&format!(
-        "{EXPECT}
+    for served in near_and_far() {
+        served.disk.break_sector(Lba(300));
+        served.nbdsh(&format!(
+            "{EXPECT}
 said = []
 h.set_debug(True)
 h.set_debug_callback(lambda context, text: said.append(text))
@@ -265,13 +277,15 @@ assert errors == [(300 * 4096 + 7, errno.EIO), (300 * 4096, errno.EIO)], errors
 assert sum('sector 300 of volume ram is not authentic' in text for text in said) == 2, said
 h.set_debug(False)
 "
-    ));
+        ));
+    }
 }
 
 #[test]
 fn an_unfragmented_read_is_one_chunk_or_refused() {
-    served().nbdsh(&format!(
-        "{EXPECT}
+    for served in near_and_far() {
+        served.nbdsh(&format!(
+            "{EXPECT}
 def chunks(length, flags):
     told = []
     h.pread_structured(length, 0, lambda data, offset, status, error: told.append((offset, len(data))), flags)
@@ -279,6 +293,37 @@ def chunks(length, flags):
 assert chunks(1 << 20, nbd.CMD_FLAG_DF) == [(0, 1 << 20)]
 assert sum(length for _, length in chunks(5 << 20, 0)) == 5 << 20
 expect(errno.EOVERFLOW, h.pread_structured, 2 << 20, 0, lambda *a: 0, nbd.CMD_FLAG_DF)
+"
+        ));
+    }
+}
+
+/// Whoever stalls with memory that was lent to it holds up nobody for long, and those who insist on one chunk get it.
+#[test]
+fn clients_that_stall_in_long_writes_do_not_stop_others() {
+    let served = Served::new(RamDisk::new(16 << 20).far());
+    served.nbdsh(&format!(
+        "{EXPECT}
+import socket, struct, time
+stalled = []
+for length in [4 << 20] * 8 + [1 << 20] * 4:
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(uri.split('socket=')[1])
+    assert s.recv(18, socket.MSG_WAITALL)
+    s.sendall(struct.pack('>I', 3) + b'IHAVEOPT' + struct.pack('>II', 1, 0))
+    assert s.recv(10, socket.MSG_WAITALL)
+    s.sendall(struct.pack('>IHHQQI', 0x25609513, 0, 1, 1, 0, length) + b'x' * 100)
+    stalled.append(s)
+time.sleep(0.5)
+data = os.urandom(5 << 20)
+h.pwrite(data, 4096)
+assert h.pread(len(data), 4096) == data
+told = []
+h.pread_structured(1 << 20, 0, lambda data, offset, status, error: told.append((offset, len(data))), nbd.CMD_FLAG_DF)
+assert told == [(0, 1 << 20)], told
+for s in stalled:
+    s.close()
+assert h.pread(len(data), 4096) == data
 "
     ));
 }

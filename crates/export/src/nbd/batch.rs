@@ -10,7 +10,8 @@ use sealdisk_volume::{ReadRequest, Space, VolumeError, WriteRequest};
 use crate::Disk;
 use crate::disk::is_short;
 
-use super::memory::{Loan, Memory};
+use super::loans::Loan;
+use super::memory::Memory;
 use super::protocol::MAX_CHUNK;
 use super::reply::{Extent, Failure, MAX_EXTENTS, Replies, extents};
 use super::transmission::Command;
@@ -118,7 +119,7 @@ impl Batch {
         self.long_read.is_none() && self.requests.len() < self.most_requests && self.used + len <= most
     }
 
-    /// Whether a request is so long that it is served in pieces, each [alone](Self::make_room).
+    /// Whether a request is so long that it is served in pieces, each alone.
     pub(super) fn is_long(&self, range: ByteRange) -> bool {
         range.len() > self.own.len() as u64
     }
@@ -145,14 +146,24 @@ impl Batch {
         &mut self.buffer_mut()[slot]
     }
 
-    /// Makes room for as much as possible of a long request's `rest`, up to `most` bytes; how many.
-    pub(super) fn make_room(&mut self, rest: u64, most: usize) -> usize {
-        let len = usize::try_from(rest).unwrap_or(usize::MAX).min(most);
-        if len > self.buffer().len() {
-            self.loan = None;
-            self.loan = self.memory.lend(len);
+    /// Makes room for as much as possible of a long write's `rest`; how many bytes.
+    pub(super) fn make_room_to_write(&mut self, rest: u64) -> usize {
+        let len = usize::try_from(rest).unwrap_or(usize::MAX);
+        if len > self.own.len() {
+            self.loan = self.memory.loans().lend(len);
         }
         len.min(self.buffer().len())
+    }
+
+    /// Makes room for the pieces of a long read; how many bytes they have. A client may insist on a chunk of up to
+    /// [`BATCH_BYTES`], so that is never less.
+    pub(super) fn make_room_to_read(&mut self, range: ByteRange) -> usize {
+        let len = range.len().min(BATCH_BYTES as u64) as usize;
+        if len > self.own.len() {
+            let loans = self.memory.loans();
+            self.loan = Some(loans.lend(len).unwrap_or_else(|| loans.overdraw(len)));
+        }
+        len
     }
 
     /// Adds a read that does not fit.

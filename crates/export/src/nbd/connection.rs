@@ -21,7 +21,7 @@ use sealdisk_volume::ReadRequest;
 
 use crate::Disk;
 
-use super::batch::{BATCH_BYTES, Batch, LongRead};
+use super::batch::{Batch, LongRead};
 use super::handshake::{self, Agreed, CLIENT_FLAGS_LEN, MAX_OPTION_LEN, Negotiation, Next, OPTION_HEADER_LEN, Offer};
 use super::inbox::{Inbox, Patience};
 use super::memory::Memory;
@@ -260,7 +260,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
 
     /// Answers a long read with a chunk for every piece.
     fn send_long_read(&self, read: LongRead, batch: &mut Batch, replies: &mut Replies) -> io::Result<()> {
-        let step = batch.make_room(read.range.len(), BATCH_BYTES);
+        let step = batch.make_room_to_read(read.range);
         for piece in self.pieces(read.range, step) {
             let len = piece.len() as usize;
             match self.read_piece(piece, &mut batch.buffer_mut()[..len]) {
@@ -279,7 +279,7 @@ impl<K: Send + Sync + 'static> Connection<K> {
     /// first piece is on its way an error can only be told by ending the connection.
     fn send_unstructured_long_read(&self, read: LongRead, batch: &mut Batch, replies: &mut Replies) -> io::Result<()> {
         let mut sending = None;
-        let step = batch.make_room(read.range.len(), BATCH_BYTES);
+        let step = batch.make_room_to_read(read.range);
         for piece in self.pieces(read.range, step) {
             let len = piece.len() as usize;
             let result = self.read_piece(piece, &mut batch.buffer_mut()[..len]);

@@ -160,7 +160,7 @@ impl Inbox {
 
     fn receive_piece(&mut self, socket: &Socket, terms: &Terms, batch: &mut Batch) -> io::Result<()> {
         let Some(ArrivingWrite { write, cookie, fua, rest }) = self.long_write.take() else { return Ok(()) };
-        let len = batch.make_room(rest.len(), usize::MAX) as u64;
+        let len = batch.make_room_to_write(rest.len()) as u64;
         let beyond = |_| io::Error::from(io::ErrorKind::InvalidData);
         let piece = ByteRange::checked(rest.offset(), len, terms.disk_size).map_err(beyond)?;
         let rest = ByteRange::checked(piece.end(), rest.len() - len, terms.disk_size).map_err(beyond)?;

@@ -3,24 +3,16 @@
 //! Every client has one worker and may start one read, whatever the others do; beyond that all of them draw from one
 //! purse, so that many clients take no more memory than a few.
 
-use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use sealdisk_store::AlignedBuf;
 
 use super::batch::BATCH_BYTES;
+use super::loans::Loans;
 
 /// Bytes that a worker has of its own where the disk [is far](crate::Disk::is_far).
 const FAR_OWN_BYTES: usize = 64 << 10;
 /// Bytes for such workers beside those that every client has: for 32 of them.
 const FAR_WORKERS_BYTES: usize = 32 * FAR_OWN_BYTES;
-/// Most bytes that are lent at once: an object of Ceph's, mostly. To write one in four pieces costs the cluster about a
-/// third more of its time than to write it as a whole.
-const MOST_LENT: usize = 4 << 20;
-/// How long a request waits for memory before it goes in short pieces: whoever has it may be waiting for a client.
-const PATIENCE: Duration = Duration::from_millis(250);
 
 /// What all clients draw from.
 pub(super) struct Memory {
@@ -32,17 +24,7 @@ pub(super) struct Memory {
     /// Bytes that short reads may take.
     for_reads: usize,
     reads: AtomicUsize,
-    /// Bytes that may be lent.
-    for_loans: usize,
-    loans: Mutex<Loans>,
-    given_back: Condvar,
-}
-
-#[derive(Default)]
-struct Loans {
-    lent: usize,
-    /// For the next one of the same size.
-    free: Vec<AlignedBuf>,
+    loans: Arc<Loans>,
 }
 
 impl Memory {
@@ -59,15 +41,18 @@ impl Memory {
             workers: AtomicUsize::new(0),
             for_reads,
             reads: AtomicUsize::new(0),
-            for_loans,
-            loans: Mutex::default(),
-            given_back: Condvar::new(),
+            loans: Loans::new(for_loans),
         })
     }
 
     /// Bytes that every worker has of its own.
     pub(super) fn of_worker(&self) -> usize {
         self.of_worker
+    }
+
+    /// What is lent to long requests.
+    pub(super) fn loans(&self) -> &Arc<Loans> {
+        &self.loans
     }
 
     /// Room for one more worker, as long as the value lives.
@@ -81,67 +66,6 @@ impl Memory {
     /// The account of one worker's short reads.
     pub(super) fn short_reads(self: &Arc<Self>) -> ReadRoom {
         ReadRoom { memory: Arc::clone(self), held: 0 }
-    }
-
-    /// Lends memory for `len` bytes, or for as many as are lent at most. If there is not enough, waits for some, but not for
-    /// ever.
-    pub(super) fn lend(self: &Arc<Self>, len: usize) -> Option<Loan> {
-        let size = len.min(MOST_LENT).next_power_of_two();
-        if size > self.for_loans {
-            return None;
-        }
-        let short = |loans: &mut Loans| loans.lent + size > self.for_loans;
-        let waited = self.given_back.wait_timeout_while(self.loans(), PATIENCE, short);
-        let (mut loans, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if short(&mut loans) {
-            return None;
-        }
-        loans.lent += size;
-        let same = loans.free.iter().position(|free| free.len() == size);
-        let free = same.map(|index| loans.free.swap_remove(index));
-        let mut superfluous = Vec::new();
-        while loans.lent + loans.free.iter().map(|free| free.len()).sum::<usize>() > self.for_loans {
-            superfluous.extend(loans.free.pop());
-        }
-        drop(loans);
-        drop(superfluous);
-        Some(Loan { bytes: Some(free.unwrap_or_else(|| AlignedBuf::new(size))), of: Arc::clone(self) })
-    }
-
-    fn loans(&self) -> MutexGuard<'_, Loans> {
-        self.loans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Memory that was lent; given back when dropped.
-pub(super) struct Loan {
-    /// Until it is given back.
-    bytes: Option<AlignedBuf>,
-    of: Arc<Memory>,
-}
-
-impl Deref for Loan {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.bytes.as_deref().unwrap_or_default()
-    }
-}
-
-impl DerefMut for Loan {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.bytes.as_deref_mut().unwrap_or_default()
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        let Some(bytes) = self.bytes.take() else { return };
-        let mut loans = self.of.loans();
-        loans.lent -= bytes.len();
-        loans.free.push(bytes);
-        drop(loans);
-        self.of.given_back.notify_all();
     }
 }
 
@@ -195,38 +119,6 @@ mod tests {
         assert!(memory.worker().is_none());
         drop(rooms);
         assert!(memory.worker().is_some());
-    }
-
-    #[test]
-    fn what_is_lent_is_waited_for_but_not_for_ever() {
-        assert!(Memory::new(10 * BATCH_BYTES, false).lend(1).is_none());
-        let memory = Memory::new(2 * MOST_LENT + FAR_WORKERS_BYTES, true);
-        let whole = memory.lend(2 * MOST_LENT).unwrap();
-        assert_eq!(whole.len(), MOST_LENT);
-        let half = memory.lend(MOST_LENT / 2 - 1).unwrap();
-        assert_eq!(half.len(), MOST_LENT / 2);
-        assert!(memory.lend(MOST_LENT).is_none());
-        let waiting = std::thread::spawn({
-            let memory = Arc::clone(&memory);
-            move || {
-                std::iter::repeat_with(|| memory.lend(MOST_LENT)).flatten().next().map(|loan| loan.as_ptr() as usize)
-            }
-        });
-        let place = whole.as_ptr() as usize;
-        drop(whole);
-        assert_eq!(waiting.join().unwrap(), Some(place));
-    }
-
-    #[test]
-    fn what_was_given_back_makes_room_for_other_sizes() {
-        let memory = Memory::new(MOST_LENT + FAR_WORKERS_BYTES, true);
-        for size in [MOST_LENT, MOST_LENT / 4, MOST_LENT / 2, MOST_LENT] {
-            let loans: Vec<_> = (0..MOST_LENT / size).map(|_| memory.lend(size).unwrap()).collect();
-            assert_eq!(memory.loans().lent, MOST_LENT);
-            assert!(memory.loans().free.is_empty());
-            drop(loans);
-            assert_eq!(memory.loans().lent, 0);
-        }
     }
 
     #[test]

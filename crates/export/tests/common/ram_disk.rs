@@ -15,6 +15,7 @@ const STRIPE: u64 = 1 << 20;
 pub struct RamDisk {
     size: u64,
     read_only: bool,
+    far: bool,
     stripes: Vec<RwLock<Stripe>>,
     /// Sectors whose reading fails.
     broken: Mutex<BTreeSet<Lba>>,
@@ -39,6 +40,7 @@ impl RamDisk {
         Self {
             size,
             read_only: false,
+            far: false,
             stripes: (0..size.div_ceil(STRIPE)).map(stripe).collect(),
             broken: Mutex::default(),
             flushes: AtomicU64::new(0),
@@ -48,6 +50,11 @@ impl RamDisk {
     /// The same disk, but refusing writes.
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
+    }
+
+    /// The same disk, but as if it were on other machines.
+    pub fn far(self) -> Self {
+        Self { far: true, ..self }
     }
 
     /// Makes a sector fail authentication from now on.
@@ -113,6 +120,10 @@ impl Disk for RamDisk {
 
     fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    fn is_far(&self) -> bool {
+        self.far
     }
 
     fn read(&self, batch: &mut [ReadRequest<'_>]) {
