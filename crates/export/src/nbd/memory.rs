@@ -33,7 +33,8 @@ impl Memory {
     pub(super) fn new(bytes: usize, far: bool) -> Arc<Self> {
         let (of_worker, for_workers, for_reads, for_loans) = match far {
             false => (BATCH_BYTES, bytes / 2, bytes / 2, 0),
-            true => (FAR_OWN_BYTES, FAR_WORKERS_BYTES, 0, bytes.saturating_sub(FAR_WORKERS_BYTES)),
+            // What is lent is in memory three times on its way, so not all of it is.
+            true => (FAR_OWN_BYTES, FAR_WORKERS_BYTES, 0, bytes / 4 * 3),
         };
         Arc::new(Self {
             of_worker,
