@@ -15,8 +15,8 @@
 //! reads share [`NbdOptions::memory`]. A client that has not finished negotiating
 //! holds at most 128 KiB, and there are at most 64 of those. Longer requests are served in pieces.
 //!
-//! Of a disk that [is far](crate::Disk::is_far) each request has a worker, of 64 KiB; 32 of them share
-//! [`NbdOptions::memory`] with requests that are longer, which are lent up to 4 MiB.
+//! Of a disk that [is far](crate::Disk::is_far) each request has a worker, of 64 KiB, 32 of them beside the first of every
+//! connection. Requests that are longer are lent up to 4 MiB each, three quarters of [`NbdOptions::memory`] in all.
 
 mod address;
 mod batch;
