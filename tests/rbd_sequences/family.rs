@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use sealdisk_rados::{Image, Pool, RbdStore};
 use sealdisk_store::{Choices, OpenMode, Store};
-use sealdisk_units::ByteRange;
+use sealdisk_units::{ByteRange, SECTOR_SIZE};
 use sealdisk_volume::{Space, Volume};
 use support::images::{Images, name};
 use support::programs::eventually;
-use support::{Random, write};
+use support::{Random, write, write_giving};
 
 use crate::compare::{compare, compare_all, look_at};
 use crate::content::Content;
@@ -132,7 +132,11 @@ impl<'a> Family<'a> {
 
     /// Writes to the volume and to what it should be.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
-        write(&self.attached().volume, offset, bytes).unwrap();
+        let volume = &self.attached().volume;
+        match offset.is_multiple_of(2 * SECTOR_SIZE as u64) {
+            true => write_giving(volume, offset, bytes.to_vec()).unwrap(),
+            false => write(volume, offset, bytes).unwrap(),
+        }
         self.disk().content.write(offset, bytes);
     }
 

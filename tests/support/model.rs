@@ -7,7 +7,7 @@ use sealdisk_store::Choices;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 use sealdisk_volume::{Space, Volume};
 
-use crate::{Random, read, write};
+use crate::{Random, read, write, write_giving};
 
 /// One thing that was asked of the disk.
 #[derive(Debug, Clone)]
@@ -72,7 +72,10 @@ impl Model {
                     let marked = marked.min(chunk.len());
                     random.fill(&mut chunk[..marked]);
                 }
-                write(volume, *offset, &buf).unwrap();
+                match random.one_in(2) {
+                    true => write_giving(volume, *offset, buf.clone()).unwrap(),
+                    false => write(volume, *offset, &buf).unwrap(),
+                }
                 self.store(began, *offset, &buf);
             }
             Op::Zero(offset, len, space) => {

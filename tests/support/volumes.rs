@@ -81,7 +81,17 @@ pub fn read(volume: &Volume, offset: u64, buf: &mut [u8]) -> Result<(), VolumeEr
 /// Writes one range.
 pub fn write(volume: &Volume, offset: u64, buf: &[u8]) -> Result<(), VolumeError> {
     let range = ByteRange::checked(offset, buf.len() as u64, volume.size()).unwrap();
-    let mut batch = [WriteRequest::new(range, buf)];
+    write_one(volume, WriteRequest::new(range, buf))
+}
+
+/// The same, with memory that the volume may keep and encrypt in.
+pub fn write_giving(volume: &Volume, offset: u64, buf: Vec<u8>) -> Result<(), VolumeError> {
+    let range = ByteRange::checked(offset, buf.len() as u64, volume.size()).unwrap();
+    write_one(volume, WriteRequest::giving(range, Box::new(buf)))
+}
+
+fn write_one(volume: &Volume, request: WriteRequest<'_>) -> Result<(), VolumeError> {
+    let mut batch = [request];
     volume.write(&mut batch);
     let [request] = batch;
     request.result

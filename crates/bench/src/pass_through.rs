@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sealdisk_export::fuse::{FuseExport, FuseOptions};
+use sealdisk_export::nbd::NbdOptions;
 use sealdisk_export::{Disk, Helper, LoopOptions, ReadQueue, become_io_flusher};
 use sealdisk_store::{AlignedBuf, FileStore, OpenMode, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, StoreRange};
@@ -96,14 +97,14 @@ impl<S: Store + 'static> Disk for PassThrough<S> {
 
     fn write(&self, batch: &mut [WriteRequest<'_>]) {
         let mut extents: Vec<_> =
-            batch.iter().map(|request| WriteExtent { offset: request.range.offset(), buf: request.buf }).collect();
+            batch.iter().map(|request| WriteExtent { offset: request.range.offset(), buf: &request.data }).collect();
         extents.sort_by_key(|extent| extent.offset);
         let apart = extents.windows(2).all(|pair| pair[0].range().end() <= pair[1].offset);
         if apart && self.store.write(&extents).is_ok() {
             return;
         }
         for request in batch {
-            let extent = WriteExtent { offset: request.range.offset(), buf: request.buf };
+            let extent = WriteExtent { offset: request.range.offset(), buf: &request.data };
             request.result = self.store.write(&[extent]).map_err(failed);
         }
     }
@@ -141,7 +142,7 @@ pub fn serve(file: &Path, offer: &Offer, helper: &Helper, interrupt: &Interrupt)
     let _ = become_io_flusher();
     let disk: Arc<dyn Disk> = Arc::new(PassThrough { store: Arc::new(store), size });
     let export = match offer {
-        Offer::Nbd(socket) => offer_nbd(Arc::clone(&disk), socket)?,
+        Offer::Nbd(socket) => offer_nbd(Arc::clone(&disk), socket, NbdOptions::default().memory)?,
         Offer::Fuse(folder) => {
             let mut export = FuseExport::mount(Arc::clone(&disk), folder, &FuseOptions::default()).map_err(exported)?;
             export.attach_loop(&LoopOptions::default(), helper).map_err(exported)?;

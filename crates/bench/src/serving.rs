@@ -11,10 +11,10 @@ use sealdisk_export::{Disk, Export, ExportError};
 use crate::disk::EXPORT;
 use crate::{BenchError, Interrupt};
 
-/// Offers `disk` over NBD on a unix socket at `socket`.
-pub(crate) fn offer_nbd(disk: Arc<dyn Disk>, socket: &Path) -> Result<Box<dyn Export>, BenchError> {
+/// Offers `disk` over NBD on a unix socket at `socket`, with `memory` bytes for requests of clients.
+pub(crate) fn offer_nbd(disk: Arc<dyn Disk>, socket: &Path, memory: usize) -> Result<Box<dyn Export>, BenchError> {
     let address = ListenAddress::Unix(socket.to_owned());
-    let options = NbdOptions { name: EXPORT.to_owned(), ..NbdOptions::default() };
+    let options = NbdOptions { name: EXPORT.to_owned(), memory, ..NbdOptions::default() };
     Ok(Box::new(NbdExport::start(disk, &address, options).map_err(exported)?))
 }
 

@@ -166,6 +166,25 @@ impl SectorSealer {
         Sealed { form: SealedForm::Plain, seal: self.cipher.seal(lba, Form::Plain, nonce, plain, out) }
     }
 
+    /// [`seal`](Self::seal) where the sector is.
+    ///
+    /// # Panics
+    /// If `sector` does not have 4096 bytes.
+    pub fn seal_in_place(&self, lba: Lba, nonce: FreshNonce, sector: &mut [u8]) -> Sealed {
+        let sector: &mut [u8; SECTOR_SIZE] = sector.try_into().expect(WHOLE_SECTOR);
+        if self.folds {
+            let mut folded = [0; SECTOR_SIZE];
+            let folded = &mut folded[..SECTOR_SIZE - self.seal_len()];
+            if fold(sector, folded) {
+                let (text, embedded) = sector.split_at_mut(folded.len());
+                let seal = self.cipher.seal(lba, Form::Folded, nonce, folded, text);
+                embedded.copy_from_slice(seal.as_bytes());
+                return Sealed { form: SealedForm::Folded, seal };
+            }
+        }
+        Sealed { form: SealedForm::Plain, seal: self.cipher.seal_in_place(lba, Form::Plain, nonce, sector) }
+    }
+
     /// The slot of a sector that reads as zeros. Its place must hold zero bytes, or it does not open.
     pub fn seal_zero(&self, lba: Lba, nonce: FreshNonce) -> Seal {
         self.cipher.mark(lba, Form::Zero, nonce)

@@ -39,11 +39,20 @@ impl Stored {
     fn seal(sealer: &SectorSealer, lba: Lba, plain: &[u8]) -> Self {
         let mut place = vec![0; SECTOR_SIZE];
         let sealed = sealer.seal(lba, nonce(), plain, &mut place);
-        let slot = match sealed.form {
+        Self { lba, slot: Self::slot(sealer, lba, &sealed), place }
+    }
+
+    fn seal_in_place(sealer: &SectorSealer, lba: Lba, plain: &[u8]) -> Self {
+        let mut place = plain.to_vec();
+        let sealed = sealer.seal_in_place(lba, nonce(), &mut place);
+        Self { lba, slot: Self::slot(sealer, lba, &sealed), place }
+    }
+
+    fn slot(sealer: &SectorSealer, lba: Lba, sealed: &Sealed) -> Seal {
+        match sealed.form {
             SealedForm::Plain => sealed.seal,
             SealedForm::Folded => sealer.fold_mark(lba, nonce()),
-        };
-        Self { lba, slot, place }
+        }
     }
 
     fn open(&self, sealer: &SectorSealer) -> Result<Vec<u8>, NotAuthentic> {
@@ -81,13 +90,15 @@ fn what_is_sealed_opens() {
     for cipher in [&AUTHENTICATED[..], &[CipherName::Aes256XtsRandom]].concat() {
         for (fold, folds) in [(false, false), (false, true), (true, false), (true, true)] {
             let (sealer, plain) = (sealer(cipher, fold), text(folds, 1));
-            let stored = Stored::seal(&sealer, Lba(5), &plain);
             let expected = if fold && folds { Form::FoldMark } else { Form::Plain };
-            assert_eq!(sealer.claimed_form(&stored.slot), Some(expected), "{cipher}");
-            assert_eq!(stored.open(&sealer).as_ref(), Ok(&plain), "{cipher} {fold} {folds}");
-            // A sealer that does not fold opens what one that does has sealed.
-            assert_eq!(stored.open(&crate::sealer(cipher, false)).as_ref(), Ok(&plain));
-            assert_ne!(stored.place, plain);
+            for seal in [Stored::seal, Stored::seal_in_place] {
+                let stored = seal(&sealer, Lba(5), &plain);
+                assert_eq!(sealer.claimed_form(&stored.slot), Some(expected), "{cipher}");
+                assert_eq!(stored.open(&sealer).as_ref(), Ok(&plain), "{cipher} {fold} {folds}");
+                // A sealer that does not fold opens what one that does has sealed.
+                assert_eq!(stored.open(&crate::sealer(cipher, false)).as_ref(), Ok(&plain));
+                assert_ne!(stored.place, plain);
+            }
         }
     }
 }

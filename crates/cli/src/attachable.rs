@@ -15,9 +15,6 @@ use crate::location::{ImageLocation, file, image};
 use crate::registry::{Client, Identity, Registered, Registry};
 use crate::volume_name::VolumeName;
 
-/// What Ceph's libraries take in an attached volume, in bytes, with their threads and what they have in flight.
-pub const OF_CEPH: u64 = 144 << 20;
-
 /// A volume that was looked at and can be attached.
 pub struct Attachable {
     /// What it is called.
@@ -29,14 +26,6 @@ pub struct Attachable {
     /// Whether nobody will write to it.
     pub read_only: bool,
     opening: Opening,
-}
-
-/// What the store of a volume takes of the memory that it may take when it is attached, in bytes.
-pub fn memory_of_store(name: &VolumeName) -> u64 {
-    match name {
-        VolumeName::Path(_) => 0,
-        VolumeName::Image(_) => OF_CEPH,
-    }
 }
 
 /// How its store is opened.

@@ -95,6 +95,10 @@ impl Disk for LoggedDisk {
         self.disk.is_far()
     }
 
+    fn copies(&self) -> usize {
+        self.disk.copies()
+    }
+
     fn read_queue(&self) -> Option<Box<dyn ReadQueue>> {
         let queue = self.disk.read_queue()?;
         Some(Box::new(LoggedReads { queue, log: Arc::clone(&self.log) }))

@@ -4,17 +4,8 @@
 
 mod harness;
 
-use std::fs;
-
-use harness::{CHEAP, Place};
+use harness::{CHEAP, Place, peak_memory};
 use support::programs::{succeed, tool};
-
-/// The most memory that the process has had resident so far, in MiB.
-fn peak(pid: i32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() / 1024
-}
 
 /// As many clients as are let in, each with as many requests as it likes, on a volume whose seals do not all fit.
 #[test]
@@ -34,7 +25,7 @@ fn sixteen_greedy_clients_stay_within_the_limit() {
         run(&["--rw=randread", "--bs=64k", "--io_size=100M"]);
         run(&["--rw=randrw", "--bs=1M", "--io_size=60M"]);
     }
-    let peak = peak(place.pid());
+    let peak = peak_memory(place.pid());
     assert!(peak < 256, "{peak} MiB");
     assert!(peak > 64, "{peak} MiB: the clients were not greedy");
 }

@@ -30,6 +30,11 @@ pub trait Disk: Send + Sync {
         false
     }
 
+    /// How often the data of a request are in memory while it is on its way to other machines and back.
+    fn copies(&self) -> usize {
+        1
+    }
+
     /// Serves a batch of writes, as much as possible at once; each request's `result` says how it went.
     fn write(&self, batch: &mut [WriteRequest<'_>]);
 
@@ -104,6 +109,10 @@ impl Disk for Volume {
 
     fn is_far(&self) -> bool {
         Self::is_far(self)
+    }
+
+    fn copies(&self) -> usize {
+        Self::copies(self)
     }
 
     fn write(&self, batch: &mut [WriteRequest<'_>]) {

@@ -16,7 +16,8 @@
 //! holds at most 128 KiB, and there are at most 64 of those. Longer requests are served in pieces.
 //!
 //! Of a disk that [is far](crate::Disk::is_far) each request has a worker, of 64 KiB, 32 of them beside the first of every
-//! connection. Requests that are longer are lent up to 4 MiB each, three quarters of [`NbdOptions::memory`] in all.
+//! connection. Requests that are longer are lent up to 4 MiB each, all together [`NbdOptions::memory`] with the
+//! [copies](crate::Disk::copies) of them on their way.
 
 mod address;
 mod batch;

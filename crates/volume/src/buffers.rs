@@ -1,11 +1,13 @@
 //! Buffers for ciphertext on its way to the store. Each is used again: to get a fresh one from the system costs about as much
 //! as to fill it.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sealdisk_store::AlignedBuf;
 use sealdisk_units::SECTOR_SIZE;
+
+use crate::Memory;
 
 /// Bytes that are kept for the next request at most.
 const KEEP: usize = 16 << 20;
@@ -85,6 +87,25 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(bytes) = self.bytes.take() {
             self.of.give_back(bytes);
+        }
+    }
+}
+
+/// Ciphertext on its way to the store.
+pub(crate) enum Ciphertext {
+    /// In a buffer of ours.
+    Ours(Buffer),
+    /// Where its plaintext was, in memory that came with it: part of that.
+    Given(Arc<dyn Memory>, Range<usize>),
+}
+
+impl Deref for Ciphertext {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Ours(buffer) => buffer,
+            Self::Given(memory, range) => &memory[range.clone()],
         }
     }
 }

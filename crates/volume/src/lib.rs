@@ -21,6 +21,6 @@ pub use journal::fuzzing::parse_journal;
 pub use error::{VolumeError, VolumeErrorKind};
 pub use open_error::{OpenError, OpenErrorKind};
 pub use read_queue::{FinishedRead, ReadQueue};
-pub use request::{Allocation, ReadRequest, Space, WriteRequest};
+pub use request::{Allocation, Data, Memory, ReadRequest, Space, WriteRequest};
 pub use sealed::SectorForms;
 pub use volume::{CheckReport, Inspection, OpenOptions, State, Status, Volume};

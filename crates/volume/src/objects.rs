@@ -8,7 +8,7 @@
 //! An object that begins to exist is written first, and then the map ([`roots`]) says so; one that ceases to exist leaves
 //! the map first.
 //!
-//! Locks: an object's turn, then `roots`, then `map` or `seals`, each of the last two for a short time and never across
+//! Locks: an object's turn, then `whole_objects`, then `roots`, then `map` or `seals`, each of the last two for a short time and never across
 //! I/O. Readers take no turns.
 
 mod change;
@@ -26,7 +26,7 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sealdisk_cipher::{MetadataCipher, SectorSealer, SuperblockMac};
-use sealdisk_layout::{ObjectLayout, ObjectNumber, PackedLayout};
+use sealdisk_layout::{ObjectLayout, ObjectNumber, PackedLayout, SealPlace};
 use sealdisk_store::{ObjectStore, Store};
 use sealdisk_units::Lineage;
 
@@ -58,6 +58,8 @@ pub(crate) struct ObjectVolume {
     map: RwLock<ObjectMap>,
     seals: Mutex<SealCache>,
     versions: Versions,
+    /// Held while objects are written whole of which a client wrote little: many at once would take too much memory.
+    whole_objects: Mutex<()>,
 }
 
 impl ObjectVolume {
@@ -83,6 +85,11 @@ impl ObjectVolume {
     /// Where superblock, zones and objects lie.
     pub(crate) fn rows(&self) -> &PackedLayout {
         self.layout.rows()
+    }
+
+    /// Whether each sector has its seal beside it.
+    pub(crate) fn is_interleaved(&self) -> bool {
+        self.layout.seals() == SealPlace::Interleaved
     }
 
     /// What holds the volume's bytes.

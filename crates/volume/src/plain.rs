@@ -10,9 +10,9 @@ use sealdisk_layout::PlainPayload;
 use sealdisk_store::{AlignedBuf, ReadExtent, Store, StoreError, WriteExtent};
 use sealdisk_units::{ByteRange, StoreRange};
 
-use crate::buffers::{Buffer, Buffers};
+use crate::buffers::{Buffers, Ciphertext};
 use crate::standing::Standing;
-use crate::{Allocation, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
+use crate::{Allocation, Data, OpenError, OpenOptions, ReadRequest, Space, VolumeError, WriteRequest};
 
 /// Bytes that are encrypted before they are handed to the store: as many as it may want at once.
 const AT_ONCE: usize = 4 << 20;
@@ -165,22 +165,20 @@ impl PlainVolume {
         let mut pending: Vec<(usize, usize)> = Vec::new();
         let mut held = 0;
         for index in 0..batch.len() {
-            let (range, buf) = (batch[index].range, batch[index].buf);
+            let range = batch[index].range;
             batch[index].result = self.standing.check_writable();
             if batch[index].result.is_err() || range.is_empty() {
                 continue;
             }
-            if self.is_aligned(range) && buf.len() <= AT_ONCE {
-                let mut sectors = self.buffers.take(buf.len());
-                self.cipher.encrypt_into(range.offset() / 512, buf, &mut sectors);
-                held += buf.len();
+            if self.is_aligned(range) && batch[index].data.len() <= AT_ONCE {
+                held += batch[index].data.len();
                 pending.push((index, encrypted.len()));
-                encrypted.push((range, sectors));
+                encrypted.push((range, self.encrypt(range, &mut batch[index].data)));
                 if held < AT_ONCE {
                     continue;
                 }
             } else {
-                batch[index].result = self.write_alone(range, buf);
+                batch[index].result = self.write_alone(range, &batch[index].data);
             }
             self.write_pending(batch, &mut pending, &mut encrypted);
             held = 0;
@@ -188,12 +186,29 @@ impl PlainVolume {
         self.write_pending(batch, &mut pending, &mut encrypted);
     }
 
+    /// Encrypts whole encryption sectors: in place, if their memory was given.
+    fn encrypt(&self, range: ByteRange, data: &mut Data<'_>) -> Ciphertext {
+        let first = range.offset() / 512;
+        match data.take_given() {
+            Some(mut memory) => {
+                self.cipher.encrypt(first, &mut memory);
+                let all = 0..memory.len();
+                Ciphertext::Given(memory.into(), all)
+            }
+            None => {
+                let mut sectors = self.buffers.take(data.len());
+                self.cipher.encrypt_into(first, data, &mut sectors);
+                Ciphertext::Ours(sectors)
+            }
+        }
+    }
+
     /// Hands encrypted requests to the store together, or one by one where they overlap or fail.
     fn write_pending(
         &self,
         batch: &mut [WriteRequest<'_>],
         pending: &mut Vec<(usize, usize)>,
-        encrypted: &mut Vec<(ByteRange, Buffer)>,
+        encrypted: &mut Vec<(ByteRange, Ciphertext)>,
     ) {
         let mut ranges: Vec<_> = encrypted.iter().map(|(range, _)| (range.offset(), range.end())).collect();
         ranges.sort_unstable();

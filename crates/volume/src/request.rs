@@ -1,5 +1,7 @@
 //! What clients ask of a volume, in batches, so that the store below can do many things at once.
 
+use std::ops::{Deref, DerefMut};
+
 use sealdisk_units::ByteRange;
 
 use crate::VolumeError;
@@ -27,7 +29,7 @@ pub struct WriteRequest<'a> {
     /// Which bytes of the disk.
     pub range: ByteRange,
     /// The bytes; exactly `range.len()` of them.
-    pub buf: &'a [u8],
+    pub data: Data<'a>,
     /// How it went; set by whoever serves the batch.
     pub result: Result<(), VolumeError>,
 }
@@ -35,8 +37,55 @@ pub struct WriteRequest<'a> {
 impl<'a> WriteRequest<'a> {
     /// A request to write `buf` to `range`.
     pub fn new(range: ByteRange, buf: &'a [u8]) -> Self {
-        debug_assert_eq!(range.len(), buf.len() as u64);
-        Self { range, buf, result: Ok(()) }
+        Self::of(range, Data::Lent(buf))
+    }
+
+    /// A request to write what is in `memory`, and to keep that.
+    pub fn giving(range: ByteRange, memory: Box<dyn Memory>) -> Self {
+        Self::of(range, Data::Given(memory))
+    }
+
+    fn of(range: ByteRange, data: Data<'a>) -> Self {
+        debug_assert_eq!(range.len(), data.len() as u64);
+        Self { range, data, result: Ok(()) }
+    }
+}
+
+/// Memory that whoever has it may write to.
+pub trait Memory: DerefMut<Target = [u8]> + Send + Sync {}
+
+impl<M: DerefMut<Target = [u8]> + Send + Sync> Memory for M {}
+
+/// What is to be written.
+pub enum Data<'a> {
+    /// In memory that the caller needs again.
+    Lent(&'a [u8]),
+    /// In memory that goes with it: long requests are encrypted where they lie, which saves room for as much again. It is
+    /// dropped when it has been written.
+    Given(Box<dyn Memory>),
+}
+
+impl Deref for Data<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(buf) => buf,
+            Self::Given(memory) => memory,
+        }
+    }
+}
+
+impl Data<'_> {
+    /// What was given, if it was; then nothing is left.
+    pub(crate) fn take_given(&mut self) -> Option<Box<dyn Memory>> {
+        match std::mem::replace(self, Self::Lent(&[])) {
+            Self::Given(memory) => Some(memory),
+            Self::Lent(buf) => {
+                *self = Self::Lent(buf);
+                None
+            }
+        }
     }
 }
 

@@ -201,6 +201,15 @@ impl Volume {
         self.kind.store().object_size().is_some()
     }
 
+    /// How often the data of a request are in memory while it is on its way to other machines and back: as it came, as the
+    /// client of those machines has it, and once more where sectors and seals must be put together.
+    pub fn copies(&self) -> usize {
+        match &*self.kind {
+            Kind::Objects(objects) if objects.is_interleaved() => 3,
+            _ => 2,
+        }
+    }
+
     /// Serves a batch of writes; each request's `result` says how it went.
     pub fn write(&self, batch: &mut [WriteRequest<'_>]) {
         whichever!(&*self.kind, volume => volume.write(batch));

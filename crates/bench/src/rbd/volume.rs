@@ -40,7 +40,7 @@ pub struct VolumeKind {
 
 impl VolumeKind {
     /// What a header would say.
-    pub(super) fn payload(self) -> Payload {
+    pub fn payload(self) -> Payload {
         let Self { cipher, layout, fold } = self;
         match layout {
             LayoutName::LengthPreserving => Payload::Plain(PlainPayload {
@@ -70,6 +70,8 @@ pub struct ServedVolume {
     pub socket: PathBuf,
     /// About how much memory the volume may take, in bytes.
     pub memory: usize,
+    /// How much requests of its clients may take, in bytes.
+    pub requests: usize,
 }
 
 /// Serves a volume over NBD until the benchmark asks for the end. Prints where the disk is when it is ready.
@@ -84,7 +86,7 @@ pub fn serve(served: &ServedVolume, interrupt: &Interrupt) -> Result<(), BenchEr
     volume.start_background();
     let volume = Arc::new(volume);
     let disk: Arc<dyn Disk> = Arc::<Volume>::clone(&volume);
-    serve_until_asked(offer_nbd(disk, &served.socket)?, interrupt)?;
+    serve_until_asked(offer_nbd(disk, &served.socket, served.requests)?, interrupt)?;
     match Arc::try_unwrap(volume) {
         Ok(volume) => volume.close().map_err(failure),
         // A client's thread has not ended yet.

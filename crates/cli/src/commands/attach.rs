@@ -14,22 +14,24 @@ use sealdisk_header::Payload;
 use sealdisk_volume::{OpenOptions, Volume};
 
 use crate::arguments::{Attach, How};
-use crate::attachable::{Attachable, Opened, memory_of_store};
+use crate::attachable::{Attachable, Opened};
 use crate::control::ControlSocket;
 use crate::daemon::{self, Ready};
 use crate::failure::Failure;
 use crate::helper::helper;
 use crate::logged_disk::LoggedDisk;
+use crate::memory::{self, Place, Shares};
 use crate::registry::{Claim, Entry, Registry, Room, default_name};
 use crate::server::{Served, Server, damage_story};
 use crate::signals::{ENDING, HeldSignals};
 use crate::unlock::unlock;
-use crate::{hardening, memory, output};
+use crate::{hardening, output};
 
 /// Returns when the disk is ready, or, in the foreground, when it has ended. Prints where the disk is.
 pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
     let offer = Offer::choose(options)?;
-    let memory = memory::of_volume(options.memory, memory_of_store(&options.volume.name))?;
+    let place = Place::from(&options.volume.name);
+    let shares = Shares::of(options.memory, place)?;
     let volume = Attachable::look(&options.volume, options.read_only)?;
     let registry = Registry::of_this_user()?;
     if let Some(left) = registry.find_volume(&volume.identity)?.filter(|left| !left.alive) {
@@ -45,11 +47,15 @@ pub fn run(options: &Attach, quiet: bool) -> Result<(), Failure> {
             return Err(failure);
         }
     };
+    let payload = *header.payload();
+    let shares = shares.of_kind(place, &payload);
     let attachment = Attachment {
-        open: OpenOptions { read_only: volume.read_only, memory },
+        open: OpenOptions { read_only: volume.read_only, memory: shares.volume },
+        requests: shares.requests,
+        place,
         volume,
         name,
-        payload: *header.payload(),
+        payload,
         key,
         claim,
         offer,
@@ -120,6 +126,9 @@ struct Attachment {
     claim: Claim,
     offer: Offer,
     open: OpenOptions,
+    /// Bytes for requests of NBD's clients.
+    requests: usize,
+    place: Place,
     quiet: bool,
 }
 
@@ -152,10 +161,10 @@ impl Attachment {
 
     /// Opens the volume and begins to offer it.
     fn begin(self) -> Result<(Server, Entry), Failure> {
-        let Self { volume: attachable, name, payload, key, claim, offer, open, quiet } = self;
+        let Self { volume: attachable, name, payload, key, claim, offer, open, requests, place, quiet } = self;
         // Before the first thread: all of this is inherited by threads, and not by those that exist already.
         let signals = HeldSignals::hold(&ENDING).map_err(|e| Failure::io("holding back signals", &e))?;
-        memory::bound_allocator();
+        memory::bound_allocator(place);
         if !hardening::keep_memory_out_of_swap() {
             hardening::keep_out_of_swap(key.expose());
         }
@@ -173,7 +182,7 @@ impl Attachment {
             let (cipher, layout) = cipher_and_layout(&payload);
             let disk: Arc<dyn Disk> = Arc::new(LoggedDisk::new(Arc::<Volume>::clone(&volume)));
             let kind = offer.name();
-            let export = offer.start(disk, &name, claim.room(), quiet)?;
+            let export = offer.start(disk, &name, requests, claim.room(), quiet)?;
             let entry = Entry {
                 name,
                 volume: shown,
@@ -201,11 +210,18 @@ impl Attachment {
 }
 
 impl Offer {
-    fn start(self, disk: Arc<dyn Disk>, name: &str, room: &Room, quiet: bool) -> Result<Box<dyn Export>, Failure> {
+    fn start(
+        self,
+        disk: Arc<dyn Disk>,
+        name: &str,
+        memory: usize,
+        room: &Room,
+        quiet: bool,
+    ) -> Result<Box<dyn Export>, Failure> {
         match self {
             Self::Nbd(address) => {
                 let address = address.unwrap_or_else(|| ListenAddress::Unix(room.nbd_socket()));
-                let options = NbdOptions { name: name.to_owned(), ..NbdOptions::default() };
+                let options = NbdOptions { name: name.to_owned(), memory, ..NbdOptions::default() };
                 let export = NbdExport::start(disk, &address, options)?;
                 if let Some(warning) = export.warning().filter(|_| !quiet) {
                     eprintln!("sealdisk: warning: {warning}");

@@ -8,10 +8,9 @@ use sealdisk_bench::{BenchError, Interrupt, Offer, Progress, Results, Target, Ve
 use sealdisk_rados::{Credentials, ImageName};
 
 use crate::arguments::bench::{Bench, CephPool, Common, PassThrough, Rbd, ServedImage};
-use crate::attachable::OF_CEPH;
 use crate::failure::{Failure, Kind};
 use crate::helper::helper;
-use crate::memory;
+use crate::memory::{self, Place, Shares};
 use crate::output;
 use crate::size::ByteSize;
 
@@ -85,7 +84,7 @@ fn run_rbd(options: &Rbd, quiet: bool, interrupt: &Interrupt) -> Result<(), Fail
         quick,
     };
     // What is too little is to be said now, and not by the first server.
-    memory::of_volume(options.memory, OF_CEPH)?;
+    Shares::of(options.memory, Place::Ceph)?;
     let mut progress = options.common.progress(quiet);
     let results = rbd::run(&settings, &mut progress, interrupt)?;
     options.common.report(&results, &rbd::targets(&settings.block_sizes), rbd::BASELINE, &progress)
@@ -104,16 +103,19 @@ fn block_sizes(asked: &[ByteSize], quick: bool) -> Result<Vec<u64>, Failure> {
 
 fn serve_image(options: &ServedImage, interrupt: &Interrupt) -> Result<(), Failure> {
     // As for an attached volume.
-    memory::bound_allocator();
+    memory::bound_allocator(Place::Ceph);
     let ServedImage { pool, image, cipher, layout, fold, memory, key_file, socket } = options;
     let image = ImageName { pool: pool.pool.clone(), namespace: String::new(), image: image.clone(), snapshot: None };
+    let kind = rbd::VolumeKind { cipher: *cipher, layout: *layout, fold: *fold };
+    let shares = Shares::of(*memory, Place::Ceph)?.of_kind(Place::Ceph, &kind.payload());
     let served = rbd::ServedVolume {
         image,
         credentials: pool.credentials()?,
-        kind: rbd::VolumeKind { cipher: *cipher, layout: *layout, fold: *fold },
+        kind,
         key: key_file.clone(),
         socket: socket.clone(),
-        memory: memory::of_volume(*memory, OF_CEPH)?,
+        memory: shares.volume,
+        requests: shares.requests,
     };
     Ok(rbd::serve(&served, interrupt)?)
 }

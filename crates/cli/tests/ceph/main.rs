@@ -10,6 +10,7 @@ mod interop;
 mod key_slots;
 mod killed;
 mod layouts;
+mod memory;
 mod refusals;
 mod snapshots;
 mod waits;

@@ -115,3 +115,10 @@ pub fn cryptsetup<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
     command.args(arguments);
     command
 }
+
+/// The most memory that the process has had resident so far, in MiB.
+pub fn peak_memory(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() / 1024
+}

@@ -242,6 +242,18 @@ impl Batch {
 
     /// Reads and writes, each kind in one call.
     fn transfer(&mut self, disk: &dyn Disk) {
+        if let [Accepted { command: Command::Write { range, .. }, slot, outcome, .. }] = &mut self.requests[..]
+            && let Some(loan) = self.loan.take()
+        {
+            // What was lent to a write is needed by nobody else.
+            let mut write = [WriteRequest::giving(*range, Box::new(loan.first(slot.len())))];
+            disk.write(&mut write);
+            let [WriteRequest { result, .. }] = write;
+            if let Err(error) = result {
+                *outcome = Err(Failure::of_range(&error, *range));
+            }
+            return;
+        }
         let mut reads = Vec::with_capacity(self.requests.len());
         let mut writes = Vec::with_capacity(self.requests.len());
         // Slots follow one another in the buffer; `rest` is what lies behind the last one cut off, from `rest_start` on.

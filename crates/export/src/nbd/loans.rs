@@ -90,7 +90,7 @@ impl Loans {
         // Without the lock: to give memory back to the system takes its time.
         drop(state);
         drop(superfluous);
-        Loan { bytes: Some(free.unwrap_or_else(|| AlignedBuf::new(size))), of: Arc::clone(self) }
+        Loan { bytes: Some(free.unwrap_or_else(|| AlignedBuf::new(size))), used: size, of: Arc::clone(self) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -102,20 +102,30 @@ impl Loans {
 pub(super) struct Loan {
     /// Until it is given back.
     bytes: Option<AlignedBuf>,
+    /// Bytes from the start on that can be seen.
+    used: usize,
     of: Arc<Loans>,
+}
+
+impl Loan {
+    /// Only so many bytes from the start on.
+    pub(super) fn first(mut self, len: usize) -> Self {
+        self.used = self.used.min(len);
+        self
+    }
 }
 
 impl Deref for Loan {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.bytes.as_deref().unwrap_or_default()
+        self.bytes.as_deref().map_or(&[], |bytes| &bytes[..self.used])
     }
 }
 
 impl DerefMut for Loan {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.bytes.as_deref_mut().unwrap_or_default()
+        self.bytes.as_deref_mut().map_or(&mut [], |bytes| &mut bytes[..self.used])
     }
 }
 

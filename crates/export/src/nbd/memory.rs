@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch::BATCH_BYTES;
 use super::loans::Loans;
+use crate::Disk;
 
 /// Bytes that a worker has of its own where the disk [is far](crate::Disk::is_far).
 const FAR_OWN_BYTES: usize = 64 << 10;
@@ -29,13 +30,16 @@ pub(super) struct Memory {
 
 impl Memory {
     /// `bytes` beside what every client has. Of a disk at hand, half is for workers, half for short reads. Requests of a disk
-    /// that [is far](crate::Disk::is_far) have a worker each, with little memory; those that need more are lent it.
-    pub(super) fn new(bytes: usize, far: bool) -> Arc<Self> {
-        let (of_worker, for_workers, for_reads, for_loans) = match far {
+    /// that [is far](Disk::is_far) have a worker each, with little memory; those that need more are lent it.
+    pub(super) fn new(bytes: usize, disk: &dyn Disk) -> Arc<Self> {
+        let (of_worker, for_workers, for_reads, for_loans) = match disk.is_far() {
             false => (BATCH_BYTES, bytes / 2, bytes / 2, 0),
-            // What is lent is in memory three times on its way, so not all of it is.
-            true => (FAR_OWN_BYTES, FAR_WORKERS_BYTES, 0, bytes / 4 * 3),
+            true => (FAR_OWN_BYTES, FAR_WORKERS_BYTES, 0, bytes / disk.copies()),
         };
+        Self::divided(of_worker, for_workers, for_reads, for_loans)
+    }
+
+    fn divided(of_worker: usize, for_workers: usize, for_reads: usize, for_loans: usize) -> Arc<Self> {
         Arc::new(Self {
             of_worker,
             for_workers,
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn workers_are_as_many_as_there_is_room_for() {
-        let memory = Memory::new(6 * BATCH_BYTES, false);
+        let memory = Memory::divided(BATCH_BYTES, 3 * BATCH_BYTES, 0, 0);
         let rooms: Vec<_> = std::iter::from_fn(|| memory.worker()).collect();
         assert_eq!(rooms.len(), 3);
         assert!(memory.worker().is_none());
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn whoever_holds_nothing_may_read() {
-        let memory = Memory::new(2 * 8192, false);
+        let memory = Memory::divided(0, 0, 8192, 0);
         let (mut greedy, mut modest) = (memory.short_reads(), memory.short_reads());
         greedy.take(4096);
         assert!(!greedy.is_exhausted());

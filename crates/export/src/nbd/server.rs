@@ -114,7 +114,7 @@ impl NbdExport {
         let warning = listener.warning();
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let shared = Arc::new(Shared {
-            memory: Memory::new(options.memory, disk.is_far()),
+            memory: Memory::new(options.memory, &*disk),
             disk,
             offer,
             options,

@@ -138,7 +138,7 @@ impl Disk for RamDisk {
 
     fn write(&self, batch: &mut [WriteRequest<'_>]) {
         for request in batch {
-            request.result = self.write_one(request.range, request.buf);
+            request.result = self.write_one(request.range, &request.data);
         }
     }
 

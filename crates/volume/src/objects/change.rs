@@ -6,7 +6,7 @@ use sealdisk_cipher::Sealed;
 use sealdisk_units::SECTOR_SIZE;
 use zeroize::Zeroizing;
 
-use crate::buffers::Buffer;
+use crate::buffers::Ciphertext;
 
 /// A change of one object. Indices count its sectors.
 pub(super) enum Change {
@@ -15,7 +15,7 @@ pub(super) enum Change {
         /// The first one.
         first: u64,
         /// What is to stand in their places, one after the other.
-        text: Buffer,
+        text: Ciphertext,
         /// How each was sealed.
         sealed: Vec<Sealed>,
     },

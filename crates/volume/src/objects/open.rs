@@ -117,6 +117,7 @@ impl ObjectVolume {
             // Half of the memory; the rest is for requests in progress.
             seals: Mutex::new(SealCache::new(options.memory / 2 / PAGE_SIZE as usize)),
             versions: Versions::new(),
+            whole_objects: Mutex::default(),
             store,
             layout,
         })

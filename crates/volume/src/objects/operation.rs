@@ -1,7 +1,7 @@
 //! Operations: one for each object, and what the map says of it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use sealdisk_layout::SealPlace;
 use sealdisk_store::{ObjectWrite, Step, StoreError, WriteExtent};
@@ -28,6 +28,10 @@ impl ObjectVolume {
     }
 
     fn write_turns(&self, turns: &[&Turn]) {
+        // An object that begins to exist with each seal beside its sector is written whole, however little is written to it.
+        let whole_objects =
+            self.is_interleaved() && turns.iter().any(|turn| !matches!(self.exists(turn.object), Ok(true)));
+        let _one_at_a_time = whole_objects.then(|| self.whole_objects.lock().unwrap_or_else(PoisonError::into_inner));
         let whole: Vec<_> = turns.iter().map(|turn| self.make_whole(turn)).collect();
         let mut planned = Vec::with_capacity(turns.len());
         for (turn, whole) in turns.iter().zip(&whole) {

@@ -1,21 +1,31 @@
 //! Writing: sealed at once, then queued for the objects that the sectors lie in.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use sealdisk_cipher::Sealed;
 use sealdisk_layout::ObjectNumber;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 use zeroize::Zeroizing;
 
 use super::ObjectVolume;
 use super::change::Change;
-use crate::{VolumeError, WriteRequest};
+use crate::buffers::Ciphertext;
+use crate::{Data, Memory, VolumeError, WriteRequest};
+
+/// Neighbouring sectors of a request that lie in one object.
+struct Part {
+    object: ObjectNumber,
+    first: Lba,
+    in_buffer: Range<usize>,
+}
 
 impl ObjectVolume {
     pub(crate) fn write(&self, batch: &mut [WriteRequest<'_>]) {
         let mut owners = Vec::new();
         let mut changes = Vec::new();
         for (number, request) in batch.iter_mut().enumerate() {
-            match self.changes_of(request.range, request.buf) {
+            match self.changes_of(request.range, &mut request.data) {
                 Ok(of_request) => {
                     owners.extend(of_request.iter().map(|_| number));
                     changes.extend(of_request);
@@ -32,26 +42,48 @@ impl ObjectVolume {
     }
 
     /// Seals a request's sectors, object by object.
-    fn changes_of(&self, range: ByteRange, buf: &[u8]) -> Result<Vec<(ObjectNumber, Change)>, VolumeError> {
+    fn changes_of(&self, range: ByteRange, data: &mut Data<'_>) -> Result<Vec<(ObjectNumber, Change)>, VolumeError> {
         self.standing.check_writable()?;
         let mut changes = Vec::new();
         for piece in range.ragged_pieces() {
             let object = self.layout.rows().object_of(piece.lba);
-            let plain = Zeroizing::new(buf[piece.in_buffer.clone()].to_vec());
+            let plain = Zeroizing::new(data[piece.in_buffer.clone()].to_vec());
             let index = self.layout.index_of(piece.lba);
             changes.push((object, Change::Part { index, bytes: piece.in_sector.clone(), plain }));
         }
-        let whole = range.whole_sectors();
-        let mut lba = whole.first();
-        while lba < whole.end() {
-            let object = self.layout.rows().object_of(lba);
-            let end = self.layout.rows().sectors_of(object).end().min(whole.end());
-            let start = (lba.0 * SECTOR_SIZE as u64 - range.offset()) as usize;
-            let len = (end.0 - lba.0) as usize * SECTOR_SIZE;
-            changes.push((object, self.seal(lba, &buf[start..start + len])?));
-            lba = end;
+        let parts = self.parts_of(range);
+        let Some(mut memory) = data.take_given() else {
+            for Part { object, first, in_buffer } in parts {
+                changes.push((object, self.seal(first, &data[in_buffer])?));
+            }
+            return Ok(changes);
+        };
+        let mut sealed = Vec::with_capacity(parts.len());
+        for Part { first, in_buffer, .. } in &parts {
+            sealed.push(self.seal_in_place(*first, &mut memory[in_buffer.clone()])?);
+        }
+        let memory: Arc<dyn Memory> = memory.into();
+        for (Part { object, first, in_buffer }, sealed) in parts.into_iter().zip(sealed) {
+            let text = Ciphertext::Given(Arc::clone(&memory), in_buffer);
+            changes.push((object, Change::Write { first: self.layout.index_of(first), text, sealed }));
         }
         Ok(changes)
+    }
+
+    /// The whole sectors of a request, object by object.
+    fn parts_of(&self, range: ByteRange) -> Vec<Part> {
+        let whole = range.whole_sectors();
+        let mut parts = Vec::new();
+        let mut first = whole.first();
+        while first < whole.end() {
+            let object = self.layout.rows().object_of(first);
+            let end = self.layout.rows().sectors_of(object).end().min(whole.end());
+            let start = (first.0 * SECTOR_SIZE as u64 - range.offset()) as usize;
+            let len = (end.0 - first.0) as usize * SECTOR_SIZE;
+            parts.push(Part { object, first, in_buffer: start..start + len });
+            first = end;
+        }
+        parts
     }
 
     /// Seals neighbouring sectors of one object.
@@ -63,7 +95,13 @@ impl ObjectVolume {
         for ((nth, nonce), (plain, place)) in (0..).zip(self.standing.draw_nonces(count)?).zip(places) {
             sealed.push(self.sealer.seal(Lba(first.0 + nth), nonce, plain, place));
         }
-        Ok(Change::Write { first: self.layout.index_of(first), text, sealed })
+        Ok(Change::Write { first: self.layout.index_of(first), text: Ciphertext::Ours(text), sealed })
+    }
+
+    fn seal_in_place(&self, first: Lba, sectors: &mut [u8]) -> Result<Vec<Sealed>, VolumeError> {
+        let nonces = self.standing.draw_nonces(sectors.len() / SECTOR_SIZE)?;
+        let sectors = (first.0..).zip(nonces).zip(sectors.chunks_exact_mut(SECTOR_SIZE));
+        Ok(sectors.map(|((lba, nonce), sector)| self.sealer.seal_in_place(Lba(lba), nonce, sector)).collect())
     }
 }
 

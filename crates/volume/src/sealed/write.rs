@@ -15,7 +15,7 @@ const SECTORS_AT_ONCE: usize = 256;
 impl SealedVolume {
     pub(crate) fn write(&self, batch: &mut [WriteRequest<'_>]) {
         for request in batch {
-            request.result = self.write_one(request.range, request.buf);
+            request.result = self.write_one(request.range, &request.data);
         }
     }
 
