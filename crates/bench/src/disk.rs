@@ -50,6 +50,16 @@ impl ServedDisk {
         Job::FILL.run(places, &self.uri, content, Extent::Disk, 1, interrupt).map(drop)
     }
 
+    /// Reads all of it once.
+    pub(crate) fn read_through(
+        &self,
+        content: Content<'_>,
+        places: &Places,
+        interrupt: &Interrupt,
+    ) -> Result<(), BenchError> {
+        Job::READ_THROUGH.run(places, &self.uri, content, Extent::Disk, 1, interrupt).map(drop)
+    }
+
     /// One measurement.
     pub(crate) fn measure(
         &self,

@@ -61,6 +61,9 @@ impl Job {
     /// A job that writes a disk once, from its beginning to its end.
     pub(crate) const FILL: Self = SEQUENTIAL_WRITE;
 
+    /// A job that reads it so.
+    pub(crate) const READ_THROUGH: Self = SEQUENTIAL_READ;
+
     /// Random operations of `block_size` bytes, as one of a series over sizes, all of them in MiB/s. There are 32 in
     /// flight, 16 on each of two connections: QEMU's server takes no more than 16 from one.
     pub(crate) const fn of_series(operation: Operation, block_size: u64) -> Self {
