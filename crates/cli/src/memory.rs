@@ -73,11 +73,11 @@ impl Shares {
         Ok(Self { volume, requests })
     }
 
-    /// The same, once it is known what kind of volume it is: on Ceph, one without seals leaves to requests what they would
-    /// take.
+    /// The same, once it is known what kind of volume it is: on Ceph, one without seals leaves to requests half of what they
+    /// would take.
     pub fn of_kind(self, place: Place, payload: &Payload) -> Self {
         match (place, payload) {
-            (Place::Ceph, Payload::Plain(_)) => Self { requests: self.requests + self.volume / 2, ..self },
+            (Place::Ceph, Payload::Plain(_)) => Self { requests: self.requests + self.volume / 4, ..self },
             _ => self,
         }
     }
