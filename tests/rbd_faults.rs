@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sealdisk_cipher::CipherName;
 use sealdisk_layout::{LayoutName, Payload, SealedPayload};
-use sealdisk_rados::{Cluster as Connection, Credentials, Image, ImageName, Pool, RbdStore};
+use sealdisk_rados::{Cluster as Connection, Credentials, Image, ImageName, ObjectWrite, Pool, RbdStore};
 use sealdisk_store::OpenMode;
 use sealdisk_units::{ByteRange, Lineage, SECTOR_SIZE};
 use sealdisk_volume::{OpenOptions, Space, State, Volume, VolumeErrorKind};
@@ -144,6 +144,14 @@ fn whatever_daemon_fails_volumes_wait_and_lose_nothing() {
 
     // No room: an error for what needs more, and only for that. Space can be given back all the same.
     cluster.declare_full("disks");
+    // The monitors have said so; who writes hears of it with their next map.
+    let pool = Pool::open(&connection, "disks", "").unwrap();
+    let mut probes = (0..).map(|number| format!("probe-{number}"));
+    eventually("writers know that the pool is full", || {
+        let mut probe = [ObjectWrite::new(&pool, &probes.next().unwrap()).unwrap().write(0, b"more")];
+        pool.write(&mut probe);
+        probe[0].result.is_err()
+    });
     let second = ByteRange::checked(1008 * SECTOR, 1008 * SECTOR, SIZE).unwrap();
     for Loaded { layout, volume, .. } in &disks {
         assert!(matches!(volume.status().state, State::Healthy), "{layout}");
