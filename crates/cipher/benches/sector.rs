@@ -4,6 +4,7 @@
 //! and nothing that authenticates can be faster than its primitive.
 
 use std::hint::black_box;
+use std::time::Instant;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -140,6 +141,51 @@ fn sealed(c: &mut Criterion) {
     }
 }
 
+/// What is in no cache: sectors of a long request are sealed, or opened, where they are.
+fn far(c: &mut Criterion) {
+    const SECTORS: usize = 64 << 20 >> 12;
+    let mut memory = vec![0; SECTORS * SECTOR_SIZE];
+    let lbas = || (0..SECTORS as u64).map(Lba);
+    for cipher in SEALED {
+        let mut group = c.benchmark_group(format!("{}, from memory", cipher.as_str()));
+        group.throughput(Throughput::Bytes(SECTOR_SIZE as u64));
+        group.sample_size(10);
+        let sealer = sealer(cipher, true);
+        for (kind, plain) in [("does not fold", noise()), ("folds: page", page()), ("folds: leaf", leaf())] {
+            // Seals all of the memory, then opens it, and returns how long either took for each sector.
+            let mut pass = || {
+                for sector in memory.chunks_exact_mut(SECTOR_SIZE) {
+                    sector.copy_from_slice(&plain);
+                }
+                let mut slots = Vec::with_capacity(SECTORS);
+                let nonces: Vec<_> = nonces().take(2 * SECTORS).collect();
+                let mut nonces = nonces.into_iter();
+                let mut nonce = || nonces.next().expect("two for each sector");
+                let start = Instant::now();
+                for (lba, sector) in lbas().zip(memory.chunks_exact_mut(SECTOR_SIZE)) {
+                    let sealed = sealer.seal_in_place(lba, nonce(), sector);
+                    slots.push(match sealed.form {
+                        SealedForm::Plain => sealed.seal,
+                        SealedForm::Folded => sealer.fold_mark(lba, nonce()),
+                    });
+                }
+                let sealing = start.elapsed();
+                let start = Instant::now();
+                for ((lba, slot), sector) in lbas().zip(&slots).zip(memory.chunks_exact_mut(SECTOR_SIZE)) {
+                    sealer.open(lba, slot, sector).expect("just sealed");
+                }
+                [sealing, start.elapsed()].map(|time| time / SECTORS as u32)
+            };
+            for (index, what) in ["seal", "open"].into_iter().enumerate() {
+                group.bench_function(format!("{what}, {kind}"), |b| {
+                    b.iter_custom(|times| pass()[index] * times as u32);
+                });
+            }
+        }
+        group.finish();
+    }
+}
+
 fn shrinking(c: &mut Criterion) {
     let mut group = c.benchmark_group("fold");
     let mut text = [0; SECTOR_SIZE - 48];
@@ -154,6 +200,6 @@ criterion_group! {
     config = Criterion::default()
         .warm_up_time(std::time::Duration::from_millis(300))
         .measurement_time(std::time::Duration::from_secs(1));
-    targets = yardsticks, xts, sealed, shrinking
+    targets = yardsticks, xts, sealed, far, shrinking
 }
 criterion_main!(benches);

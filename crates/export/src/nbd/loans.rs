@@ -20,18 +20,23 @@ pub(super) struct Loans {
     most: usize,
     patience: Duration,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 struct State {
     lent: usize,
     /// When something was lent or given back.
     changed: Instant,
-    /// Those who wait, by their tickets.
-    queue: VecDeque<u64>,
-    tickets: u64,
+    /// Those who wait, in turn: otherwise those who want little would take all that comes back.
+    queue: VecDeque<Arc<Waiting>>,
     /// Kept for the next one of the same size.
     free: Vec<AlignedBuf>,
+}
+
+struct Waiting {
+    size: usize,
+    /// Its turn has come. Each has a condition of its own: if all woke for what only one can have, most of the workers' time
+    /// would go into that.
+    turn: Condvar,
 }
 
 impl Loans {
@@ -41,8 +46,8 @@ impl Loans {
     }
 
     fn with_patience(most: usize, patience: Duration) -> Arc<Self> {
-        let state = State { lent: 0, changed: Instant::now(), queue: VecDeque::new(), tickets: 0, free: Vec::new() };
-        Arc::new(Self { most, patience, state: Mutex::new(state), changed: Condvar::new() })
+        let state = State { lent: 0, changed: Instant::now(), queue: VecDeque::new(), free: Vec::new() };
+        Arc::new(Self { most, patience, state: Mutex::new(state) })
     }
 
     /// Lends memory for `len` bytes, or for as many as are lent at most. If there is not enough, waits as long as some is
@@ -53,21 +58,22 @@ impl Loans {
             return None;
         }
         let mut state = self.state();
-        // In turn: otherwise those who want little would take all that comes back.
-        let ticket = state.tickets;
-        state.tickets += 1;
-        state.queue.push_back(ticket);
+        let waiting = Arc::new(Waiting { size, turn: Condvar::new() });
+        state.queue.push_back(Arc::clone(&waiting));
         let granted = loop {
-            if state.queue.front() == Some(&ticket) && state.lent + size <= self.most {
+            if self.next(&state).is_some_and(|next| Arc::ptr_eq(next, &waiting)) {
                 break true;
             }
             let Some(patience) = self.patience.checked_sub(state.changed.elapsed()) else { break false };
-            let waited = self.changed.wait_timeout(state, patience);
+            let waited = waiting.turn.wait_timeout(state, patience);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         };
-        state.queue.retain(|other| *other != ticket);
-        self.changed.notify_all();
-        granted.then(|| self.lend_now(state, size))
+        state.queue.retain(|other| !Arc::ptr_eq(other, &waiting));
+        if granted {
+            return Some(self.lend_now(state, size));
+        }
+        self.pass_on(state);
+        None
     }
 
     /// Lends memory for `len` bytes even if there is none left.
@@ -78,7 +84,8 @@ impl Loans {
     fn lend_now(self: &Arc<Self>, mut state: MutexGuard<'_, State>, size: usize) -> Loan {
         state.lent += size;
         state.changed = Instant::now();
-        let same = state.free.iter().position(|free| free.len() == size);
+        // The last that came back: some of it may still be in the processor's caches.
+        let same = state.free.iter().rposition(|free| free.len() == size);
         let free = same.map(|index| state.free.swap_remove(index));
         let mut superfluous = Vec::new();
         while state.lent + state.free.iter().map(|free| free.len()).sum::<usize>() > self.most {
@@ -87,10 +94,24 @@ impl Loans {
                 None => break,
             }
         }
+        self.pass_on(state);
         // Without the lock: to give memory back to the system takes its time.
-        drop(state);
         drop(superfluous);
         Loan { bytes: Some(free.unwrap_or_else(|| AlignedBuf::new(size))), used: size, of: Arc::clone(self) }
+    }
+
+    /// The first of those who wait, if there is enough for it.
+    fn next<'a>(&self, state: &'a State) -> Option<&'a Arc<Waiting>> {
+        state.queue.front().filter(|first| state.lent + first.size <= self.most)
+    }
+
+    /// Ends a change, after which it may be somebody's turn.
+    fn pass_on(&self, state: MutexGuard<'_, State>) {
+        let next = self.next(&state).cloned();
+        drop(state);
+        if let Some(next) = next {
+            next.turn.notify_one();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -136,8 +157,7 @@ impl Drop for Loan {
         state.lent -= bytes.len();
         state.changed = Instant::now();
         state.free.push(bytes);
-        drop(state);
-        self.of.changed.notify_all();
+        self.of.pass_on(state);
     }
 }
 
@@ -186,6 +206,21 @@ mod tests {
         assert!(much.join().unwrap());
         assert!(last.recv().unwrap().is_some());
         other.join().unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_what_has_come_back() {
+        let loans = Loans::with_patience(MOST_LENT, Duration::MAX);
+        std::thread::scope(|scope| {
+            for worker in 0..8 {
+                let loans = &loans;
+                scope.spawn(move || {
+                    (0..500).for_each(|turn| drop(loans.lend(MOST_LENT >> ((worker + turn) % 4)).unwrap()))
+                });
+            }
+        });
+        assert_eq!(loans.state().lent, 0);
+        assert!(loans.state().queue.is_empty());
     }
 
     #[test]
