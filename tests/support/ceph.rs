@@ -224,10 +224,17 @@ impl Cluster {
         });
         // What the monitor knows of placement groups may be from before a change. OSDs number their reports.
         for number in 0..OSDS {
-            let reported: u64 = self.run(&format!("ceph tell osd.{number} flush_pg_stats")).trim().parse().unwrap();
+            // A monitor that has just begun may say that an OSD is up which is not there any more, and is somewhere else soon.
+            let mut reported: Option<u64> = None;
+            eventually("the OSD that is said to be up answers", || {
+                let tell = ["tell", &format!("osd.{number}"), "flush_pg_stats"];
+                let output = self.program("ceph").args(tell).output().unwrap();
+                reported = String::from_utf8(output.stdout).unwrap().trim().parse().ok();
+                reported.is_some()
+            });
             eventually("the OSD's report has arrived", || {
                 let last: u64 = self.run(&format!("ceph osd last-stat-seq osd.{number}")).trim().parse().unwrap();
-                last >= reported
+                reported.is_some_and(|reported| last >= reported)
             });
         }
         self.wait_until("all placement groups are active and clean", |status| {
