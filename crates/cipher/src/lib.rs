@@ -3,7 +3,8 @@
 //! A volume has one secret, the [`VolumeKey`]. From it and from a [`KeyContext`] (cipher, lineage, geometry, key epoch)
 //! come three independent things:
 //!
-//! * a [`SectorSealer`], which turns a sector's plaintext into ciphertext and a [`Seal`], and back;
+//! * a [`SectorSealer`], which turns a sector's plaintext into ciphertext and a [`Seal`], and back (a [`SectorRun`], those
+//!   of a request);
 //! * a [`MetadataCipher`], which does the same for the volume's own records;
 //! * a [`SuperblockMac`], which vouches for the superblock.
 //!
@@ -22,6 +23,7 @@ mod name;
 mod nonce;
 mod processor;
 mod seal;
+mod sector_run;
 mod sector_sealer;
 mod superblock_mac;
 #[cfg(test)]
@@ -42,6 +44,7 @@ pub use metadata::MetadataCipher;
 pub use name::{CipherName, UnknownCipher};
 pub use nonce::{FreshNonce, Nonces};
 pub use seal::{MAX_SEAL_LEN, NotAuthentic, Seal, SealTooLong};
+pub use sector_run::SectorRun;
 pub use sector_sealer::{Sealed, SealedForm, SectorSealer, is_zero};
 pub use superblock_mac::SuperblockMac;
 pub use volume_key::{BadKeyLength, VolumeKey};

@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 
 use crate::aead::SealingAead;
 use crate::fold::{fold, unfold};
-use crate::{AssociatedData, CipherName, Form, FreshNonce, NotAuthentic, Seal};
+use crate::{AssociatedData, CipherName, Form, FreshNonce, NotAuthentic, Seal, SectorRun};
 
 /// Bytes that processors fetch together, or a divisor.
 const CACHE_LINE: usize = 64;
@@ -156,9 +156,34 @@ impl SectorSealer {
     /// # Panics
     /// If a buffer has another length.
     pub fn seal(&self, lba: Lba, nonce: FreshNonce, plain: &[u8], out: &mut [u8]) -> Sealed {
+        self.seal_and_fold(self.folds, lba, nonce, plain, out)
+    }
+
+    /// [`seal`](Self::seal) where the sector is.
+    ///
+    /// # Panics
+    /// If `sector` does not have 4096 bytes.
+    pub fn seal_in_place(&self, lba: Lba, nonce: FreshNonce, sector: &mut [u8]) -> Sealed {
+        self.seal_and_fold_in_place(self.folds, lba, nonce, sector)
+    }
+
+    /// To seal several sectors that are written together.
+    pub fn run(&self) -> SectorRun<'_> {
+        SectorRun::new(self)
+    }
+
+    /// [`seal`](Self::seal), folded if that is wanted and can be.
+    pub(crate) fn seal_and_fold(
+        &self,
+        folds: bool,
+        lba: Lba,
+        nonce: FreshNonce,
+        plain: &[u8],
+        out: &mut [u8],
+    ) -> Sealed {
         let plain: &[u8; SECTOR_SIZE] = plain.try_into().expect(WHOLE_SECTOR);
         let out: &mut [u8; SECTOR_SIZE] = out.try_into().expect(WHOLE_SECTOR);
-        if self.folds {
+        if folds {
             let (text, embedded) = out.split_at_mut(SECTOR_SIZE - self.seal_len());
             if fold(plain, text) {
                 let seal = self.cipher.seal_in_place(lba, Form::Folded, nonce, text);
@@ -169,14 +194,11 @@ impl SectorSealer {
         Sealed { form: SealedForm::Plain, seal: self.cipher.seal(lba, Form::Plain, nonce, plain, out) }
     }
 
-    /// [`seal`](Self::seal) where the sector is.
-    ///
-    /// # Panics
-    /// If `sector` does not have 4096 bytes.
-    pub fn seal_in_place(&self, lba: Lba, nonce: FreshNonce, sector: &mut [u8]) -> Sealed {
+    /// [`seal_in_place`](Self::seal_in_place), folded if that is wanted and can be.
+    pub(crate) fn seal_and_fold_in_place(&self, folds: bool, lba: Lba, nonce: FreshNonce, sector: &mut [u8]) -> Sealed {
         let sector: &mut [u8; SECTOR_SIZE] = sector.try_into().expect(WHOLE_SECTOR);
         bring_near(sector);
-        if self.folds {
+        if folds {
             let mut folded = [0; SECTOR_SIZE];
             let folded = &mut folded[..SECTOR_SIZE - self.seal_len()];
             if fold(sector, folded) {

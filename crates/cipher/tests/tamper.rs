@@ -9,7 +9,8 @@ use sealdisk_cipher::{
 use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
 use zeroize::Zeroizing;
 
-const AUTHENTICATED: [CipherName; 3] = [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305];
+const AUTHENTICATED: [CipherName; 4] =
+    [CipherName::Aegis256, CipherName::Aegis256X4, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305];
 
 fn nonce() -> FreshNonce {
     Nonces::draw(1).expect("the kernel has random bytes").next().expect("one was drawn")
@@ -100,6 +101,42 @@ fn what_is_sealed_opens() {
                 assert_ne!(stored.place, plain);
             }
         }
+    }
+}
+
+/// How the sectors of a run are sealed, each of which folds or does not; and that each opens to what it was.
+fn run(sealer: &SectorSealer, folds: &[bool]) -> Vec<SealedForm> {
+    let (mut run, mut run_in_place) = (sealer.run(), sealer.run());
+    let seal = |(lba, folds): (u64, &bool)| {
+        let (lba, plain) = (Lba(lba), text(*folds, lba as u8));
+        let (mut copied, mut in_place) = (vec![0; SECTOR_SIZE], plain.clone());
+        let sealed = run.seal(lba, nonce(), &plain, &mut copied);
+        let sealed_in_place = run_in_place.seal_in_place(lba, nonce(), &mut in_place);
+        assert_eq!(sealed.form, sealed_in_place.form);
+        for (sealed, place) in [(sealed, copied), (sealed_in_place, in_place)] {
+            let stored = Stored { lba, slot: Stored::slot(sealer, lba, &sealed), place };
+            assert_eq!(stored.open(sealer).as_ref(), Ok(&plain));
+        }
+        sealed.form
+    };
+    (0..).zip(folds).map(seal).collect()
+}
+
+#[test]
+fn a_run_of_sectors_stops_looking_for_what_it_does_not_find() {
+    let forms = |folds: &[bool]| -> Vec<_> {
+        folds.iter().map(|folds| if *folds { SealedForm::Folded } else { SealedForm::Plain }).collect()
+    };
+    for cipher in [&AUTHENTICATED[..], &[CipherName::Aes256XtsRandom]].concat() {
+        let folding = sealer(cipher, true);
+        // What folds, folds; few others among them, or before them, change nothing.
+        let few = [[true; 20], std::array::from_fn(|i| i % 4 == 3), std::array::from_fn(|i| i > 2)].concat();
+        assert_eq!(run(&folding, &few), forms(&few), "{cipher}");
+        // After four others every eighth is tried, and from the first that folds on, all are.
+        let many = [[false; 21], [true; 21]].concat();
+        let expected = [[false; 24].as_slice(), &[true; 18]].concat();
+        assert_eq!(run(&folding, &many), forms(&expected), "{cipher}");
+        assert_eq!(run(&sealer(cipher, false), &[true; 20]), forms(&[false; 20]), "{cipher}");
     }
 }
 
@@ -294,7 +331,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn one_flipped_bit_anywhere_is_noticed(which in 0..3_usize, folds: bool, lba: u64, bit: usize, in_slot: bool) {
+    fn one_flipped_bit_anywhere_is_noticed(which in 0..4_usize, folds: bool, lba: u64, bit: usize, in_slot: bool) {
         let sealer = sealer(AUTHENTICATED[which], true);
         let mut stored = Stored::seal(&sealer, Lba(lba), &text(folds, bit as u8));
         if in_slot {
@@ -306,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sector_elsewhere_is_noticed(which in 0..3_usize, folds: bool, lba: u64, bit in 0..64_u32) {
+    fn a_sector_elsewhere_is_noticed(which in 0..4_usize, folds: bool, lba: u64, bit in 0..64_u32) {
         let sealer = sealer(AUTHENTICATED[which], true);
         let stored = Stored::seal(&sealer, Lba(lba), &text(folds, bit as u8));
         let moved = Stored { lba: Lba(lba ^ 1 << bit), ..stored };
@@ -316,7 +353,7 @@ proptest! {
     }
 
     #[test]
-    fn an_old_sector_beside_a_new_slot_is_noticed(which in 0..3_usize, folds: bool, lba: u64) {
+    fn an_old_sector_beside_a_new_slot_is_noticed(which in 0..4_usize, folds: bool, lba: u64) {
         let sealer = sealer(AUTHENTICATED[which], false);
         let [old, new] = [1, 2].map(|seed| Stored::seal(&sealer, Lba(lba), &text(folds, seed)));
         prop_assert_eq!(Stored { slot: new.slot, ..old.clone() }.open(&sealer), Err(NotAuthentic));

@@ -92,8 +92,9 @@ impl ObjectVolume {
         let mut text = self.buffers.take(plain.len());
         let mut sealed = Vec::with_capacity(count);
         let places = plain.chunks_exact(SECTOR_SIZE).zip(text.chunks_exact_mut(SECTOR_SIZE));
+        let mut run = self.sealer.run();
         for ((nth, nonce), (plain, place)) in (0..).zip(self.standing.draw_nonces(count)?).zip(places) {
-            sealed.push(self.sealer.seal(Lba(first.0 + nth), nonce, plain, place));
+            sealed.push(run.seal(Lba(first.0 + nth), nonce, plain, place));
         }
         Ok(Change::Write { first: self.layout.index_of(first), text: Ciphertext::Ours(text), sealed })
     }
@@ -101,7 +102,8 @@ impl ObjectVolume {
     fn seal_in_place(&self, first: Lba, sectors: &mut [u8]) -> Result<Vec<Sealed>, VolumeError> {
         let nonces = self.standing.draw_nonces(sectors.len() / SECTOR_SIZE)?;
         let sectors = (first.0..).zip(nonces).zip(sectors.chunks_exact_mut(SECTOR_SIZE));
-        Ok(sectors.map(|((lba, nonce), sector)| self.sealer.seal_in_place(Lba(lba), nonce, sector)).collect())
+        let mut run = self.sealer.run();
+        Ok(sectors.map(|((lba, nonce), sector)| run.seal_in_place(Lba(lba), nonce, sector)).collect())
     }
 }
 

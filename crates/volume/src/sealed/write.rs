@@ -46,12 +46,13 @@ impl SealedVolume {
         }
         let pages = self.lend_pages(sectors.len())?;
         let nonces = self.standing.draw_nonces(sectors.len())?;
+        let mut run = self.sealer.run();
         let sealed: Vec<_> = sectors
             .iter()
             .zip(pages)
             .zip(nonces)
             .map(|(((lba, plain), mut page), nonce)| {
-                let sealed = self.sealer.seal(*lba, nonce, plain, page.bytes_mut());
+                let sealed = run.seal(*lba, nonce, plain, page.bytes_mut());
                 (*lba, Content::Sector(page.freeze(), sealed))
             })
             .collect();
