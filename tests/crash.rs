@@ -39,6 +39,7 @@ fn fixture(random: &mut Random) -> Fixture {
         0 => CipherName::Aes256Gcm,
         1 => CipherName::XChaCha20Poly1305,
         2 => CipherName::Aes256XtsRandom,
+        3 | 4 => CipherName::Aegis256X4,
         _ => CipherName::Aegis256,
     };
     Fixture {

@@ -40,10 +40,11 @@ impl Fixture {
     }
 
     fn random(random: &mut Random) -> Self {
-        let ciphers = [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305];
-        let cipher = match random.below(6) {
+        const AUTHENTICATED: [CipherName; 4] =
+            [CipherName::Aegis256, CipherName::Aegis256X4, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305];
+        let cipher = match random.below(8) {
             0 => CipherName::Aes256XtsRandom,
-            n => ciphers[n as usize % 3],
+            n => AUTHENTICATED[n as usize % 4],
         };
         let layout = LAYOUTS[random.below(4) as usize];
         // Two objects and some, the last sector ragged or not.

@@ -18,7 +18,9 @@ const SIZE: u64 = (2 * 1008 + 50) * SECTOR_SIZE as u64;
 const WRITTEN: [u64; 6] = [0, 1, 84, 85, 1013, 1100];
 
 fn fixtures() -> impl Iterator<Item = Fixture> {
-    [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305].into_iter().flat_map(|cipher| {
+    const CIPHERS: [CipherName; 4] =
+        [CipherName::Aegis256, CipherName::Aegis256X4, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305];
+    CIPHERS.into_iter().flat_map(|cipher| {
         [false, true].map(|fold| Fixture { cipher, fold, size: SIZE, journal_len: 1 << 20, atomicity: 4096 })
     })
 }

@@ -12,7 +12,7 @@ use support::{Random, key};
 
 const SECTOR: u64 = SECTOR_SIZE as u64;
 /// With seals of every length.
-const CIPHERS: [CipherName; 3] = [CipherName::Aegis256, CipherName::Aes256Gcm, CipherName::Aes256XtsRandom];
+const CIPHERS: [CipherName; 3] = [CipherName::Aegis256X4, CipherName::Aes256Gcm, CipherName::Aes256XtsRandom];
 const LAYOUTS: [LayoutName; 4] = [LayoutName::Packed, LayoutName::ObjectEnd, LayoutName::Omap, LayoutName::Unaligned];
 /// Bytes of a journal, for volumes that have one: so few that it is full now and then.
 const JOURNAL: u64 = 1 << 20;
