@@ -9,7 +9,8 @@ use std::time::Instant;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sealdisk_cipher::{
-    CipherName, FreshNonce, KeyContext, Nonces, SealedForm, SectorSealer, VolumeKey, XtsPlain64, fold, sector_sealer,
+    CipherName, FreshNonce, KeyContext, Nonces, SealedForm, SectorRun, SectorSealer, VolumeKey, XtsPlain64, fold,
+    sector_sealer,
 };
 use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
 use zeroize::Zeroizing;
@@ -161,7 +162,7 @@ fn far(c: &mut Criterion) {
                 let nonces: Vec<_> = nonces().take(2 * SECTORS).collect();
                 let mut nonces = nonces.into_iter();
                 let mut nonce = || nonces.next().expect("two for each sector");
-                let mut run = sealer.run();
+                let mut run = SectorRun::new(&sealer);
                 let start = Instant::now();
                 for (lba, sector) in lbas().zip(memory.chunks_exact_mut(SECTOR_SIZE)) {
                     let sealed = run.seal_in_place(lba, nonce(), sector);

@@ -22,7 +22,8 @@ pub struct SectorRun<'a> {
 }
 
 impl<'a> SectorRun<'a> {
-    pub(crate) fn new(sealer: &'a SectorSealer) -> Self {
+    /// A run of no sectors yet.
+    pub fn new(sealer: &'a SectorSealer) -> Self {
         Self { sealer, plain: 0 }
     }
 

@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 
 use crate::aead::SealingAead;
 use crate::fold::{fold, unfold};
-use crate::{AssociatedData, CipherName, Form, FreshNonce, NotAuthentic, Seal, SectorRun};
+use crate::{AssociatedData, CipherName, Form, FreshNonce, NotAuthentic, Seal};
 
 /// Bytes that processors fetch together, or a divisor.
 const CACHE_LINE: usize = 64;
@@ -165,11 +165,6 @@ impl SectorSealer {
     /// If `sector` does not have 4096 bytes.
     pub fn seal_in_place(&self, lba: Lba, nonce: FreshNonce, sector: &mut [u8]) -> Sealed {
         self.seal_and_fold_in_place(self.folds, lba, nonce, sector)
-    }
-
-    /// To seal several sectors that are written together.
-    pub fn run(&self) -> SectorRun<'_> {
-        SectorRun::new(self)
     }
 
     /// [`seal`](Self::seal), folded if that is wanted and can be.

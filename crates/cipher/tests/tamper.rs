@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use sealdisk_cipher::{
-    CipherName, Form, FreshNonce, KeyContext, Nonces, NotAuthentic, Seal, Sealed, SealedForm, SectorSealer, VolumeKey,
-    metadata_cipher, sector_sealer, superblock_mac,
+    CipherName, Form, FreshNonce, KeyContext, Nonces, NotAuthentic, Seal, Sealed, SealedForm, SectorRun, SectorSealer,
+    VolumeKey, metadata_cipher, sector_sealer, superblock_mac,
 };
 use sealdisk_units::{Lba, Lineage, SECTOR_SIZE};
 use zeroize::Zeroizing;
@@ -106,7 +106,7 @@ fn what_is_sealed_opens() {
 
 /// How the sectors of a run are sealed, each of which folds or does not; and that each opens to what it was.
 fn run(sealer: &SectorSealer, folds: &[bool]) -> Vec<SealedForm> {
-    let (mut run, mut run_in_place) = (sealer.run(), sealer.run());
+    let (mut run, mut run_in_place) = (SectorRun::new(sealer), SectorRun::new(sealer));
     let seal = |(lba, folds): (u64, &bool)| {
         let (lba, plain) = (Lba(lba), text(*folds, lba as u8));
         let (mut copied, mut in_place) = (vec![0; SECTOR_SIZE], plain.clone());

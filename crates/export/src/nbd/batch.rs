@@ -11,13 +11,10 @@ use crate::Disk;
 use crate::disk::is_short;
 
 use super::loans::Loan;
-use super::memory::Memory;
-use super::protocol::MAX_CHUNK;
+use super::memory::{BATCH_BYTES, Memory};
 use super::reply::{Extent, Failure, MAX_EXTENTS, Replies, extents};
 use super::transmission::Command;
 
-/// Most bytes of data in one batch for a disk at hand, and most of a reply. Longer requests are served in pieces.
-pub(super) const BATCH_BYTES: usize = MAX_CHUNK as usize;
 /// Most requests in one batch.
 const MOST_REQUESTS: usize = 64;
 /// Most requests in one batch for a disk that [is far](Disk::is_far), and most bytes of several. A batch ends with its last

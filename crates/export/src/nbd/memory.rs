@@ -6,10 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::batch::BATCH_BYTES;
 use super::loans::Loans;
+use super::protocol::MAX_CHUNK;
 use crate::Disk;
 
+/// Most bytes of data in one batch for a disk at hand, and most of a reply. Longer requests are served in pieces.
+pub(super) const BATCH_BYTES: usize = MAX_CHUNK as usize;
 /// Bytes that a worker has of its own where the disk [is far](crate::Disk::is_far).
 const FAR_OWN_BYTES: usize = 64 << 10;
 /// Bytes for such workers beside those that every client has: for 32 of them.

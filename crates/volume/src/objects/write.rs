@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use sealdisk_cipher::Sealed;
+use sealdisk_cipher::{Sealed, SectorRun};
 use sealdisk_layout::ObjectNumber;
 use sealdisk_units::{ByteRange, Lba, SECTOR_SIZE};
 use zeroize::Zeroizing;
@@ -92,7 +92,7 @@ impl ObjectVolume {
         let mut text = self.buffers.take(plain.len());
         let mut sealed = Vec::with_capacity(count);
         let places = plain.chunks_exact(SECTOR_SIZE).zip(text.chunks_exact_mut(SECTOR_SIZE));
-        let mut run = self.sealer.run();
+        let mut run = SectorRun::new(&self.sealer);
         for ((nth, nonce), (plain, place)) in (0..).zip(self.standing.draw_nonces(count)?).zip(places) {
             sealed.push(run.seal(Lba(first.0 + nth), nonce, plain, place));
         }
@@ -102,7 +102,7 @@ impl ObjectVolume {
     fn seal_in_place(&self, first: Lba, sectors: &mut [u8]) -> Result<Vec<Sealed>, VolumeError> {
         let nonces = self.standing.draw_nonces(sectors.len() / SECTOR_SIZE)?;
         let sectors = (first.0..).zip(nonces).zip(sectors.chunks_exact_mut(SECTOR_SIZE));
-        let mut run = self.sealer.run();
+        let mut run = SectorRun::new(&self.sealer);
         Ok(sectors.map(|((lba, nonce), sector)| run.seal_in_place(Lba(lba), nonce, sector)).collect())
     }
 }

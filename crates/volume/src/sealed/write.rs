@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use sealdisk_cipher::SectorRun;
 use sealdisk_units::{ByteRange, Lba, Piece, SECTOR_SIZE};
 
 use super::page_pool::FreshPage;
@@ -46,7 +47,7 @@ impl SealedVolume {
         }
         let pages = self.lend_pages(sectors.len())?;
         let nonces = self.standing.draw_nonces(sectors.len())?;
-        let mut run = self.sealer.run();
+        let mut run = SectorRun::new(&self.sealer);
         let sealed: Vec<_> = sectors
             .iter()
             .zip(pages)
