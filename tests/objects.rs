@@ -16,7 +16,7 @@ use sealdisk_store::{
 };
 use sealdisk_units::{ByteRange, Lba, Lineage, OBJECT_SIZE, SECTOR_SIZE};
 use sealdisk_volume::{OpenError, OpenOptions, Space, State, Volume, VolumeErrorKind};
-use support::{Contents, Model, Op, Random, key, read, write};
+use support::{Contents, Model, Op, Random, authenticated_ciphers, key, read, write};
 
 const LAYOUTS: [LayoutName; 4] = [LayoutName::Packed, LayoutName::ObjectEnd, LayoutName::Omap, LayoutName::Unaligned];
 const SECTOR: u64 = SECTOR_SIZE as u64;
@@ -40,11 +40,9 @@ impl Fixture {
     }
 
     fn random(random: &mut Random) -> Self {
-        const AUTHENTICATED: [CipherName; 4] =
-            [CipherName::Aegis256, CipherName::Aegis256X4, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305];
         let cipher = match random.below(8) {
             0 => CipherName::Aes256XtsRandom,
-            n => AUTHENTICATED[n as usize % 4],
+            n => authenticated_ciphers().cycle().nth(n as usize).unwrap(),
         };
         let layout = LAYOUTS[random.below(4) as usize];
         // Two objects and some, the last sector ragged or not.

@@ -10,7 +10,7 @@ use sealdisk_layout::{ObjectNumber, PackedLayout, ZoneNumber};
 use sealdisk_store::{Image, MemoryStore};
 use sealdisk_units::{ByteRange, Lba, Lineage, SECTOR_SIZE, StoreRange};
 use sealdisk_volume::{OpenErrorKind, Space, Volume, VolumeErrorKind};
-use support::{Fixture, Random, open, read, read_only, write};
+use support::{Fixture, Random, authenticated_ciphers, open, read, read_only, write};
 
 const SIZE: u64 = (2 * 1008 + 50) * SECTOR_SIZE as u64;
 
@@ -18,9 +18,7 @@ const SIZE: u64 = (2 * 1008 + 50) * SECTOR_SIZE as u64;
 const WRITTEN: [u64; 6] = [0, 1, 84, 85, 1013, 1100];
 
 fn fixtures() -> impl Iterator<Item = Fixture> {
-    const CIPHERS: [CipherName; 4] =
-        [CipherName::Aegis256, CipherName::Aegis256X4, CipherName::Aes256Gcm, CipherName::XChaCha20Poly1305];
-    CIPHERS.into_iter().flat_map(|cipher| {
+    authenticated_ciphers().flat_map(|cipher| {
         [false, true].map(|fold| Fixture { cipher, fold, size: SIZE, journal_len: 1 << 20, atomicity: 4096 })
     })
 }

@@ -16,4 +16,4 @@ pub use model::{Contents, Model, Op};
 pub use random::Random;
 pub use scratch::Scratch;
 pub use server::Server;
-pub use volumes::{Fixture, key, open, payload, read, read_only, write, write_giving};
+pub use volumes::{Fixture, authenticated_ciphers, key, open, payload, read, read_only, write, write_giving};

@@ -14,6 +14,11 @@ pub fn key() -> VolumeKey {
     VolumeKey::new(Zeroizing::new((0..64).collect::<Vec<u8>>().into_boxed_slice())).unwrap()
 }
 
+/// Every cipher that notices changes.
+pub fn authenticated_ciphers() -> impl Iterator<Item = CipherName> + Clone {
+    CipherName::ALL.into_iter().filter(|cipher| cipher.is_authenticated())
+}
+
 /// A payload right at the start of the store: the header is another test's subject.
 pub fn payload(cipher: CipherName, fold: bool) -> SealedPayload {
     SealedPayload { cipher, layout: LayoutName::Packed, fold, lineage: Lineage([7; 16]), offset: 0 }

@@ -36,7 +36,7 @@ impl<'a> SectorRun<'a> {
         self.learn(sealed)
     }
 
-    /// [`SectorSealer::seal_in_place`].
+    /// [`seal`](Self::seal) where the sector is.
     ///
     /// # Panics
     /// If `sector` does not have 4096 bytes.

@@ -159,14 +159,6 @@ impl SectorSealer {
         self.seal_and_fold(self.folds, lba, nonce, plain, out)
     }
 
-    /// [`seal`](Self::seal) where the sector is.
-    ///
-    /// # Panics
-    /// If `sector` does not have 4096 bytes.
-    pub fn seal_in_place(&self, lba: Lba, nonce: FreshNonce, sector: &mut [u8]) -> Sealed {
-        self.seal_and_fold_in_place(self.folds, lba, nonce, sector)
-    }
-
     /// [`seal`](Self::seal), folded if that is wanted and can be.
     pub(crate) fn seal_and_fold(
         &self,
@@ -189,7 +181,7 @@ impl SectorSealer {
         Sealed { form: SealedForm::Plain, seal: self.cipher.seal(lba, Form::Plain, nonce, plain, out) }
     }
 
-    /// [`seal_in_place`](Self::seal_in_place), folded if that is wanted and can be.
+    /// [`seal_and_fold`](Self::seal_and_fold) where the sector is.
     pub(crate) fn seal_and_fold_in_place(&self, folds: bool, lba: Lba, nonce: FreshNonce, sector: &mut [u8]) -> Sealed {
         let sector: &mut [u8; SECTOR_SIZE] = sector.try_into().expect(WHOLE_SECTOR);
         bring_near(sector);
